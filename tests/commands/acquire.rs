@@ -1,14 +1,14 @@
 //! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
 
 use crate::support::{
-    Mode, Monitor, Proxy, Redis, Test, acquire, acquire_for, command_calls, like, message, myself, redlock, release,
+    Mode, Monitor, Proxy, Redis, Test, acquire, acquire_for, command_calls, like, myself, redlock, release,
     reset_command_calls,
 };
 
 #[test]
 fn prints_the_token_alone_and_takes_the_key() {
     let redis = Redis::start();
-    let token = redlock(&redis, "acquire backup").stdout(like("<token>\n")).run().token();
+    let token = redlock(&redis, "acquire backup").token();
     assert_eq!(redis.get("redlock:backup"), Some(token));
     let left = redis.pttl("redlock:backup");
     assert!((25_000..=30_000).contains(&left), "the default ttl is 30 s: {left}");
@@ -57,9 +57,9 @@ fn the_status_of_busy_can_be_chosen_but_not_success() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let busy = || redlock(&redis, "acquire backup");
-    busy().args(["-E", "3"]).status(3).stderr(message(["is held by"])).run();
+    busy().args(["-E", "3"]).fails(3, ["is held by"]).run();
     busy().args(["--conflict-exit-code", "255", "-q"]).status(255).run();
-    busy().args(["-E", "0"]).status(64).stderr(message(["-E"])).run();
+    busy().args(["-E", "0"]).fails(64, ["-E"]).run();
 }
 
 #[test]
@@ -67,8 +67,7 @@ fn json_has_its_exact_shape() {
     let redis = Redis::start();
     let shape = "{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"<token>\",\"fencing_token\":<n>,\"slot\":null,\
                  \"ttl_ms\":20000,\"validity_ms\":<n>,\"holds\":1,\"waited_ms\":<n>}\n";
-    let test = redlock(&redis, "acquire backup --ttl 20s --format json");
-    let object = test.stdout(like(shape)).run().json();
+    let object = redlock(&redis, "acquire backup --ttl 20s --format json").stdout(like(shape)).run().json();
     assert_eq!(redis.get("redlock:backup").as_deref(), object["token"].as_str());
     let validity = object["validity_ms"].as_u64().unwrap();
     assert!((15_000..=19_798).contains(&validity), "ttl less 1 % and 2 ms: {validity}");
@@ -121,8 +120,7 @@ fn acquire_and_release_are_one_round_trip_each() {
 fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "forgotten"]);
-    let test = redlock(&redis, "acquire backup").status(75);
-    test.stderr(message(["\"backup\" is held by", "never expires"])).run();
+    redlock(&redis, "acquire backup").fails(75, ["\"backup\" is held by", "never expires"]).run();
     assert_eq!(redis.pttl("redlock:backup"), -1);
     for (write, situation) in [
         (["SET", "redlock:backup", ""], "is held by another program, and never expires"),
@@ -131,8 +129,7 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);
         let busy = format!("redlock: \"backup\" {situation}; use another name or --prefix\n");
-        let test = redlock(&redis, "acquire backup");
-        test.status(75).stderr(busy).run();
+        redlock(&redis, "acquire backup").status(75).stderr(busy).run();
     }
 }
 
@@ -140,6 +137,5 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
 fn what_others_wrote_is_escaped_once() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "\u{1b}[2J"]);
-    let test = redlock(&redis, "acquire backup").status(75);
-    test.stderr(message([r#"(its value begins with "\u{1b}[2J")"#])).run();
+    redlock(&redis, "acquire backup").fails(75, [r#"(its value begins with "\u{1b}[2J")"#]).run();
 }

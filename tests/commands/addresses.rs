@@ -1,6 +1,6 @@
 //! Where a lock is: URLs, prefixes, and which of flag and variable counts.
 
-use crate::support::{Directory, Redis, SOON, Test, acquire, any, eventually, like, message, redlock, release};
+use crate::support::{Directory, Redis, SOON, Test, acquire, eventually, like, redlock, release};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -59,11 +59,10 @@ fn a_flag_replaces_its_variable_and_an_empty_variable_is_unset() {
 fn options_of_every_command_go_before_or_after_its_name() {
     let (redis, name) = (Redis::start(), "a");
     let url = redis.url();
-    let test = Test::bare().args(["--redis", &url, "--prefix", "p:", "acquire", "--name", name]);
-    test.stdout(like("<token>\n")).run();
+    Test::bare().args(["--redis", &url, "--prefix", "p:", "acquire", "--name", name]).stdout(like("<token>\n")).run();
     assert!(redis.exists("p:a"));
     let test = Test::bare().args(["-q", "acquire", "--prefix", "p:", "--name", name, "--redis", &url]);
-    test.status(75).stderr(message(["is held by"])).run();
+    test.fails(75, ["is held by"]).run();
 }
 
 #[test]
@@ -125,7 +124,7 @@ fn doctor_finds_a_host_whose_addresses_are_several_servers() {
             .unwrap();
         let url = format!("redis://several:{port}");
         let Some(test) = with_file_of_etc(&hosts, &url, &["doctor", "-v"]) else { return };
-        let said = test.any_end().stdout(any()).run().stdout;
+        let said = test.any_end().text();
         assert_eq!(said.contains("identity: each connection meets another server"), addresses.len() > 1, "{said}");
     }
 }
@@ -133,8 +132,7 @@ fn doctor_finds_a_host_whose_addresses_are_several_servers() {
 #[test]
 fn a_name_is_looked_up_again_for_each_connection() {
     let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
-    let hosts = directory.path().join("hosts");
-    std::fs::write(&hosts, "127.0.0.1 moving\n").unwrap();
+    let hosts = directory.file("hosts", "127.0.0.1 moving\n");
     let url = format!("redis://moving:{}", redis.address().rsplit_once(':').unwrap().1);
     let arguments = ["run", "-q", "--name", "backup", "--ttl", "6s", "--", "sleep", "7"];
     let Some(test) = with_file_of_etc(&hosts, &url, &arguments) else { return };
@@ -153,17 +151,16 @@ fn a_name_server_that_hangs_is_not_waited_for() {
         return eprintln!("not tried: this user may not stand in for a name server");
     };
     let directory = Directory::new();
-    let file = directory.path().join("resolv.conf");
-    std::fs::write(&file, "nameserver 127.0.0.77\noptions timeout:30\n").unwrap();
+    let file = directory.file("resolv.conf", "nameserver 127.0.0.77\noptions timeout:30\n");
     let url = "redis://slow.example.com";
     for arguments in [&["acquire", "--name", "backup"][..], &["run", "--name", "backup", "--", "echo", "started"]] {
         let arguments = [&["--node-timeout", "300ms"], arguments].concat();
         let Some(test) = with_file_of_etc(&file, url, &arguments) else { return };
-        let finished = test.status(69).stderr(message(["slow.example.com:6379 timed out"])).run();
+        let finished = test.fails(69, ["slow.example.com:6379 timed out"]).run();
         assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
     }
     let Some(test) = with_file_of_etc(&file, url, &["doctor", "--node-timeout", "300ms"]) else { return };
-    let said = test.status(69).stdout(any()).run().stdout;
+    let said = test.status(69).text();
     assert!(said.contains("no name server tells the address of slow.example.com:6379"), "{said}");
     silent.set_nonblocking(true).unwrap();
     assert!(silent.recv(&mut [0; 512]).is_ok(), "it was asked");

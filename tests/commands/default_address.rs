@@ -120,7 +120,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
         assert!(!finished.stderr.contains("no server was configured"), "{line}");
     }
     // A wrong call is wrong wherever the lock would be.
-    call(&network, "run backup --grace 1h -- true").status(64).stderr(message(["--grace"])).run();
+    call(&network, "run backup --grace 1h -- true").fails(64, ["--grace"]).run();
     drop(here);
 }
 

@@ -1,6 +1,7 @@
 //! Every way a job can end, by every claim on its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
 //! left as a trace.
 
+use super::memory::now_ms;
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, myself, name, redlock, send, status,
 };
@@ -9,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 const TTL: Duration = ms(10_000);
 /// Times that are made of several in whole milliseconds.
@@ -118,7 +119,7 @@ impl Scene {
         };
         let directory = Arc::new(Directory::new());
         let job = format!("date +%s%3N >first; {}", way.script());
-        fs::write(directory.path().join("job"), job).unwrap();
+        directory.file("job", job);
         let line = format!(
             "exec redlock run -q {arguments} --ttl {}ms {} -- {before}sh job",
             TTL.as_millis(),
@@ -180,7 +181,7 @@ impl Scene {
 
     /// All that is told of the run is as expected, and agrees with the trace of its job.
     fn is_told(&self, way: Way, took: Duration) {
-        let say = |line: &str| redlock(&self.redis, line).stdout(any()).run().stdout;
+        let say = |line: &str| redlock(&self.redis, line).text();
         let (_, (end, outcome, code, signal, success)) = way.expected();
         let line = say("log backup -n 1");
         let end = code.map_or(end.to_owned(), |code| format!("exit {code}"));
@@ -221,10 +222,6 @@ impl Scene {
     }
 }
 
-fn now_ms() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
-}
-
 /// Does this with each, several at once.
 fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
@@ -247,8 +244,7 @@ fn every_way_a_job_can_end_is_told_as_it_was() {
         let start = Instant::now();
         let mut scene = Scene::new(way, claim);
         scene.end(way);
-        let running = scene.running.take().unwrap();
-        running.finish_whole();
+        scene.running.take().unwrap().finish_whole();
         let took = start.elapsed();
         eventually(SOON, "the lock is free", || !scene.redis.exists("redlock:backup"));
         scene.is_told(way, took);
@@ -266,10 +262,10 @@ fn each_exit_status_is_told() {
     let directory = script.directory();
     script.run();
     assert_eq!(fs::read_to_string(directory.path().join("trace")).unwrap(), numbers);
-    let log = redlock(&redis, "log backup").stdout(any()).run().stdout;
+    let log = redlock(&redis, "log backup").text();
     let ends: String = log.lines().map(|line| format!("{}\n", line.rsplit("  exit ").next().unwrap())).collect();
     assert_eq!(ends, numbers);
-    let log = redlock(&redis, "log backup --format json").stdout(any()).run().stdout;
+    let log = redlock(&redis, "log backup --format json").text();
     for (line, n) in log.lines().zip(0..256) {
         let run: Value = serde_json::from_str(line).unwrap();
         assert_eq!((&run["outcome"], &run["status"], &run["signal"]), (&"exited".into(), &n.into(), &Value::Null));
@@ -289,7 +285,7 @@ fn each_signal_that_can_kill_is_told() {
         assert_eq!(ended, Ended::Signal(*signal));
         assert_eq!(fs::read_to_string(directory.path().join("trace")).unwrap().lines().count(), 1, "{signal}");
     });
-    let log = redlock(&redis, "log backup --format json").stdout(any()).run().stdout;
+    let log = redlock(&redis, "log backup --format json").text();
     let told = |line: &str| {
         let run: Value = serde_json::from_str(line).unwrap();
         assert_eq!((&run["outcome"], &run["status"]), (&"signaled".into(), &Value::Null), "{run}");
@@ -304,7 +300,7 @@ fn each_signal_that_can_kill_is_told() {
 /// So many runs of `backup` have succeeded, and failed.
 #[track_caller]
 fn counts_are(redis: &Redis, successes: usize, failures: usize) {
-    let metrics = redlock(redis, "status backup --format prometheus").stdout(any()).run().stdout;
+    let metrics = redlock(redis, "status backup --format prometheus").text();
     for (result, count) in [("success", successes), ("failure", failures)] {
         let sample = format!("redlock_runs_total{{name=\"backup\",result=\"{result}\"}} {count}\n");
         assert!(metrics.contains(&sample), "{sample} in {metrics}");
@@ -328,7 +324,7 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
         let redis = Redis::start();
         let script = Test::sh(&redis, &format!("{take}{rest}")).stdin("\n").stdout(any()).stderr(any()).any_end();
         script.spawn().finish_whole();
-        let log = redlock(&redis, "log backup --format json").stdout(any()).run().json();
+        let log = redlock(&redis, "log backup --format json").json();
         assert_eq!((&log["outcome"], &log["status"]), (&(*outcome).into(), status_told), "{rest}: {log}");
         counts_are(&redis, *successes, *failures);
     });

@@ -34,20 +34,18 @@ fn s74_a_token_that_cannot_be_written_is_released() {
     for format in ["text", "json", "env"] {
         for target in [full().into(), closed()] {
             let test = redlock(&redis, "acquire backup --format").arg(format).stdout_to(target);
-            test.status(74).stderr(message(["\"backup\"", "released"])).run();
+            test.fails(74, ["\"backup\"", "released"]).run();
             assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"], "{format}");
         }
     }
-    let test = redlock(&redis, "acquire backup -q").stdout_to(full());
-    test.status(74).stderr(message(["\"backup\""])).run();
+    redlock(&redis, "acquire backup -q").stdout_to(full()).fails(74, ["\"backup\""]).run();
     assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]
 fn s74_standard_output_that_is_not_even_open() {
     let redis = Redis::start();
-    let test = Test::sh(&redis, "redlock acquire --name backup >&-").status(74);
-    test.stderr(message(["\"backup\""])).run();
+    Test::sh(&redis, "redlock acquire --name backup >&-").fails(74, ["\"backup\""]).run();
     assert!(!redis.exists("redlock:backup"));
 }
 
@@ -56,7 +54,7 @@ fn s74_a_hold_that_cannot_be_written_is_given_up_but_not_the_outer_one() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
-    test.stdout_to(full()).status(74).stderr(message(["\"backup\""])).run();
+    test.stdout_to(full()).fails(74, ["\"backup\""]).run();
     assert_eq!(redis.get("redlock:backup"), Some(token));
     assert_eq!(status(&redis, "backup")["holders"][0]["holds"], 1);
 }
@@ -76,8 +74,7 @@ fn s74_the_other_results() {
         vec!["--version"],
         vec!["release", "backup", "--token", &token, "--format", "json"],
     ] {
-        let test = Test::new(&redis).args(&arguments).stdout_to(full()).status(74);
-        test.stderr(message([])).run();
+        Test::new(&redis).args(&arguments).stdout_to(full()).fails(74, []).run();
     }
 }
 
@@ -97,8 +94,7 @@ fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
         let test = || Test::new(&redis).args(arguments);
         test().stdout_to(closed()).signal(Signal::SIGPIPE).run();
         // Whoever ignores the signal asks for a status and a message.
-        let told = test().stdout_to(closed()).ignoring(Signal::SIGPIPE);
-        told.status(74).stderr(message(["broken pipe"])).run();
+        test().stdout_to(closed()).ignoring(Signal::SIGPIPE).fails(74, ["broken pipe"]).run();
     }
     let script = "redlock status --watch 100ms | head -n 1";
     Test::sh(&redis, script).stdout(any()).run();
@@ -107,23 +103,18 @@ fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
 #[test]
 fn s74_a_job_that_cannot_write_is_no_concern_of_ours() {
     let redis = Redis::start();
-    let test = redlock(&redis, "run -q backup -- sh -c").arg("echo x 2>/dev/null || exit 5");
-    test.stdout_to(full()).status(5).run();
+    redlock(&redis, "run -q backup -- sh -c").arg("echo x 2>/dev/null || exit 5").stdout_to(full()).status(5).run();
 }
 
 #[test]
 fn standard_error_that_cannot_be_written_changes_nothing() {
     let redis = Redis::start();
-    let test = redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3);
-    test.stderr_to(full()).run();
-    let test = redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3);
-    test.stderr_to(closed()).run();
+    redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3).stderr_to(full()).run();
+    redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3).stderr_to(closed()).run();
     Test::sh(&redis, "redlock run --name backup -- sh -c 'exit 3' 2>&-").status(3).run();
     acquire(&redis, "held");
-    let test = redlock(&redis, "run held -- true").status(75);
-    test.stderr_to(full()).run();
-    let test = redlock(&redis, "acquire held --wait 1s").status(75);
-    test.stderr_to(closed()).run();
+    redlock(&redis, "run held -- true").status(75).stderr_to(full()).run();
+    redlock(&redis, "acquire held --wait 1s").status(75).stderr_to(closed()).run();
 }
 
 #[test]
@@ -165,10 +156,7 @@ fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
 #[test]
 fn s69_what_a_replica_says_is_no_answer() {
     let primary = Redis::with_tcp(&[]);
-    let address = primary.address();
-    let (host, port) = address.split_once(':').unwrap();
-    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
-    eventually(SOON, "in step", || replica.info("master_link_status") == "up");
+    let replica = Redis::replica_of(&primary, &[]);
     let refused = |arguments: &[&str]| {
         let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
         Test::new(&replica).args(arguments).status(69).stdout(any()).stderr(said).run();
@@ -220,8 +208,7 @@ fn s69_busy_with_somebodys_script() {
 fn the_password_comes_from_the_url_a_variable_or_a_file() {
     let redis = Redis::with_tcp(&["--requirepass", "s3cret:/@ü"]);
     let directory = crate::support::Directory::new();
-    let file = directory.path().join("password");
-    std::fs::write(&file, "s3cret:/@ü\n").unwrap();
+    let file = directory.file("password", "s3cret:/@ü\n");
     let url = redis.tcp_url();
     let file = file.to_str().unwrap();
     let encoded = url.replace("redis://", "redis://default:s3cret%3A%2F%40%C3%BC@");
@@ -238,9 +225,7 @@ fn the_password_comes_from_the_url_a_variable_or_a_file() {
         test.args(["acquire", "--name", &number.to_string()]).stdout(any()).run();
     }
     for missing in ["/no/such/file", "/"] {
-        let test = redlock(url.as_str(), "status x --password-file").arg(missing).stdout(any());
-        let code = test.stderr(message([missing])).status(64);
-        code.run();
+        redlock(url.as_str(), "status x --password-file").arg(missing).stdout(any()).fails(64, [missing]).run();
     }
 }
 

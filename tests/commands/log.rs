@@ -1,5 +1,6 @@
 //! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
 
+use super::memory::part;
 use crate::support::{
     Directory, Redis, SOON, Test, acquire, acquire_on_all, any, eventually, free_port, like, message, perhaps, permit,
     redlock, release, several, status, when,
@@ -7,11 +8,6 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// The name of a part of what a lock has in Redis.
-fn part(name: &str, part: &str) -> String {
-    format!("{{redlock:{name}}}:\u{1f}{part}")
-}
 
 /// The runs of this lock, as objects, the oldest first.
 #[track_caller]
@@ -86,7 +82,7 @@ fn the_newest_runs_are_kept_and_the_last_success() {
         let test = redlock(&redis, "acquire backup").env("REDLOCK_LOG", number).status(64);
         test.stderr(message(["in REDLOCK_LOG: not a whole number from 0 to 1000"])).run();
     }
-    redlock(&redis, "status --log 3").status(64).stderr(message(["--log are for run and acquire only"])).run();
+    redlock(&redis, "status --log 3").fails(64, ["--log are for run and acquire only"]).run();
 }
 
 #[test]
@@ -117,21 +113,19 @@ fn what_was_not_used_leaves_nothing() {
     let token = acquire(&redis, "backup");
     // Neither a waiter that gives up, nor a hold.
     redlock(&redis, "run -q backup --wait 50ms -- true").turned_away().run();
-    let test = Test::new(&redis).args(["acquire", "backup", "--reentrant", "--token", &token]);
-    let hold = test.stdout(any()).run().token();
+    let hold = Test::new(&redis).args(["acquire", "backup", "--reentrant", "--token", &token]).token();
     release(&redis, "backup", &hold);
     assert_eq!(outcomes(&redis, "backup"), ["running"]);
     release(&redis, "backup", &token);
     // A token that cannot be printed.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let unprinted = redlock(&redis, "acquire backup").stdout_to(full).status(74);
-    unprinted.stderr(message(["\"backup\" was released again"])).run();
+    redlock(&redis, "acquire backup").stdout_to(full).fails(74, ["\"backup\" was released again"]).run();
     assert_eq!(outcomes(&redis, "backup"), ["released"]);
-    redlock(&redis, "run -q backup -- nosuch").status(127).stderr(message(["nosuch"])).run();
+    redlock(&redis, "run -q backup -- nosuch").fails(127, ["nosuch"]).run();
     // A script without its interpreter is known to be none only once it has been started: that is a run.
     let directory = Directory::new();
     let broken = directory.without_interpreter();
-    redlock(&redis, "run -q backup --").arg(broken).status(127).stderr(message(["interpreter"])).run();
+    redlock(&redis, "run -q backup --").arg(broken).fails(127, ["interpreter"]).run();
     assert_eq!(results(&redis, "backup"), ["released", "exit 127"]);
 }
 
@@ -144,7 +138,7 @@ fn a_release_that_no_server_hears_leaves_a_run_without_an_end() {
     let job = Test::new(&redis).args(job).in_directory(&directory).stderr(any()).within(SOON * 2).spawn();
     eventually(SOON, "it runs", || outcomes(&redis, "backup") == ["exited", "running"]);
     redis.kill();
-    std::fs::write(directory.path().join("go"), "").unwrap();
+    directory.file("go", "");
     job.finish();
     redis.restart();
     assert_eq!(outcomes(&redis, "backup"), ["exited", "running"]);
@@ -211,7 +205,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         "status --format prometheus",
         "run --once-per 1h backup -- true",
     ] {
-        redlock(url.as_str(), asks).status(78).stdout(any()).stderr(message(["NOPERM", "the ACL rule it needs"])).run();
+        redlock(url.as_str(), asks).fails(78, ["NOPERM", "the ACL rule it needs"]).stdout(any()).run();
     }
     // A key of another type in its place: that lock is named, the others are shown.
     redlock(&redis, "run -q good -- true").run();
@@ -230,14 +224,12 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         redlock(&redis, "log backup good --format json").status(69).stdout(when_lines(1)).stderr(unread()).run();
         let metrics = when("the other", |text| text.contains("runs_total{name=\"good\"") && !text.contains("backup"));
         if name != "errors" {
-            let test = redlock(&redis, "status good backup --format prometheus").status(69);
-            test.stdout(metrics).stderr(unread()).run();
+            redlock(&redis, "status good backup --format prometheus").status(69).stdout(metrics).stderr(unread()).run();
         }
         let good = like("\"good\" has succeeded within 1h<any>\n");
         redlock(&redis, "status good backup --ran-within 1h").status(69).stdout(good).stderr(unread()).run();
         if name == "runs" {
-            let test = redlock(&redis, "run backup --once-per 1h -- echo started").status(69);
-            test.stderr(message(["wrong type"])).run();
+            redlock(&redis, "run backup --once-per 1h -- echo started").fails(69, ["wrong type"]).run();
         }
         let pasted = delete.replace("redis-cli", &format!("redis-cli -s {}", redis.socket().display()));
         assert!(std::process::Command::new("bash").args(["-c", &pasted]).status().unwrap().success());
@@ -302,7 +294,7 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
     let token = acquire(&redis, "backup");
     redlock(&redis, "status").stdout(like("<any>\nbackup  held<any>exit 1, <duration> ago\n")).run();
     release(&redis, "backup", &token);
-    let list = redlock(&redis, "status --all --format json").stdout(any()).run().json();
+    let list = redlock(&redis, "status --all --format json").json();
     assert_eq!(list["locks"][0]["last"]["outcome"], "released");
 }
 
@@ -363,10 +355,7 @@ fn once_per_period_a_success_turns_others_away() {
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
     // While it is kept for a while after its success, too; in line for a job that then succeeds.
     redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
-    redlock(&redis, "run -q kept --once-per 1h --wait -- echo started")
-        .status(75)
-        .stderr(message(["\"kept\" ran on"]))
-        .run();
+    redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();
     eventually(SOON, "it runs", || status(&redis, "other")["state"] == "held");
     let waiters: Vec<_> =
@@ -375,15 +364,14 @@ fn once_per_period_a_success_turns_others_away() {
     waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
     assert_eq!(results(&redis, "other"), ["exit 0"]);
     for line in ["-s", "--slots 2", "--reentrant", "--name b"] {
-        let test = redlock(&redis, format!("run --name a {line} --once-per 1h -- true")).status(64);
-        test.stderr(message(["--once-per"])).run();
+        redlock(&redis, format!("run --name a {line} --once-per 1h -- true")).fails(64, ["--once-per"]).run();
     }
     for (line, why) in [
         ("run a --log 0 --once-per 1h -- true", "needs the log"),
         ("run a --once-per 101d -- true", "remembered for 100 days"),
         ("acquire a --once-per 1h", "unexpected argument"),
     ] {
-        redlock(&redis, line).status(64).stderr(message(["--once-per", why])).run();
+        redlock(&redis, line).fails(64, ["--once-per", why]).run();
     }
 }
 
@@ -396,8 +384,7 @@ fn over_several_nodes_a_success_that_any_of_them_knows_counts() {
         node.command(&["FLUSHALL"]);
     }
     let turned_away = |nodes: &Vec<Redis>| {
-        let test = redlock(nodes, "run -q backup --once-per 1h -- echo started").status(75);
-        test.stderr(message(["\"backup\" ran on"])).run();
+        redlock(nodes, "run -q backup --once-per 1h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     };
     turned_away(&nodes);
     assert!(nodes.iter().all(|node| !node.exists("redlock:backup") && !node.exists(&part("backup", "open"))));
@@ -427,7 +414,7 @@ fn ran_within_is_for_those_who_watch() {
         0,
         "\"backup\" has succeeded within 1h: last on <host>, <duration> ago; last run, <duration> ago: exit 1",
     );
-    let json = redlock(&redis, "status backup --ran-within 1h --format json").stdout(any()).run().json();
+    let json = redlock(&redis, "status backup --ran-within 1h --format json").json();
     assert_eq!(json["last_success"]["status"], 0);
     let nobody = Test::new("unix:///nosuch/s").args(["status", "backup", "--ran-within", "1h"]).status(69);
     nobody.stderr(message(["\"backup\"", "/nosuch/s is unreachable"])).run();
@@ -436,7 +423,7 @@ fn ran_within_is_for_those_who_watch() {
         ("status a --ran-within 1h --exit-code", "--exit-code"),
         ("status a --ran-within 1h --watch", "--watch"),
     ] {
-        redlock(&redis, line).status(64).stderr(message(["--ran-within", why])).run();
+        redlock(&redis, line).fails(64, ["--ran-within", why]).run();
     }
 }
 
@@ -466,7 +453,7 @@ fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
 #[test]
 fn metrics_are_in_the_format_of_prometheus() {
     let redis = Redis::start();
-    let of = |line: &str| samples(&redlock(&redis, line).stdout(any()).run().stdout);
+    let of = |line: &str| samples(&redlock(&redis, line).text());
     assert!(of("status --format prometheus").is_empty());
     redlock(&redis, "run -q backup -- false").status(1).run();
     let odd = "a\"b\\c";
@@ -486,7 +473,7 @@ fn metrics_are_in_the_format_of_prometheus() {
     let one = of("status backup --format prometheus");
     let success = one["redlock_last_success_timestamp_seconds{name=\"backup\"}"];
     assert_eq!(one["redlock_last_run_end_timestamp_seconds{name=\"backup\"}"], success);
-    redlock(&redis, "log --format prometheus").status(64).stderr(message(["log has no --format prometheus"])).run();
+    redlock(&redis, "log --format prometheus").fails(64, ["log has no --format prometheus"]).run();
 }
 
 #[test]

@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-fn part(name: &str, part: &str) -> String {
+/// The name of a part of what a lock has in Redis.
+pub(super) fn part(name: &str, part: &str) -> String {
     format!("{{redlock:{name}}}:\u{1f}{part}")
 }
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(now.as_millis()).unwrap()
 }
@@ -45,7 +46,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
     };
     // By up to D it may be a success of before the change.
     ahead(3_600_000);
-    redlock(&redis, "run backup --once-per 2h -- echo started").status(75).stderr(message(["\"backup\" ran on"])).run();
+    redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
     redlock(&redis, "status backup --ran-within 1d").status(1).stdout(like(said)).run();
     let line = when("UNKNOWN", |text| text.starts_with("UNKNOWN - \"backup\"") && text.contains("clock was changed"));
@@ -146,7 +147,7 @@ fn the_log_is_searched_where_it_is() {
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
     redis.command(&["HSET", &part("often", "runs"), "cut", "5"]);
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(message(["(1000 are kept;"])).run();
-    redlock(&redis, "log often --since 101d").status(64).stderr(message(["remembered for 100 days"])).run();
+    redlock(&redis, "log often --since 101d").fails(64, ["remembered for 100 days"]).run();
 }
 
 #[test]
@@ -162,11 +163,10 @@ fn a_lease_of_acquire_tells_how_it_went() {
     assert_eq!((&end("--status 3")["outcome"], &end("--status 3")["status"]), (&"exited".into(), &3.into()));
     assert_eq!(end("--status 0")["status"], 0);
     redlock(&redis, "status self -q --ran-within 1h").run();
-    redlock(&redis, "release self --token t --status 256").status(64).stderr(message(["256"])).run();
-    redlock(&redis, "release self --force --status 1").status(64).stderr(message(["--status"])).run();
+    redlock(&redis, "release self --token t --status 256").fails(64, ["256"]).run();
+    redlock(&redis, "release self --force --status 1").fails(64, ["--status"]).run();
     // Of a lease that had run out the status is noted, and no more.
-    let test = redlock(&redis, "acquire self --ttl 1s").stdout(any());
-    let token = test.run().token();
+    let token = redlock(&redis, "acquire self --ttl 1s").token();
     eventually(SOON, "it has run out", || status(&redis, "self")["state"] == "free");
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
     let last = runs(&redis, "self -n 1").remove(0);
@@ -327,7 +327,7 @@ fn thousands_of_locks_and_runs_are_listed_in_pages() {
     assert_eq!(runs(&redis, "").len(), 600 * 30);
     assert_eq!(runs(&redis, "-n 7").len(), 7);
     assert_eq!(runs(&redis, "--since 10m").len(), 600 * 10);
-    let all = redlock(&redis, "status --all --format json").stdout(any()).run().json();
+    let all = redlock(&redis, "status --all --format json").json();
     assert_eq!(all["locks"].as_array().unwrap().len(), 600);
 }
 
@@ -374,8 +374,7 @@ fn a_server_that_stands_still_at_the_end_makes_a_run_no_longer() {
 #[test]
 fn freeing_a_lock_for_all_ends_only_what_went_on() {
     let redis = Redis::start();
-    let share =
-        |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl} --node-timeout 1s")).stdout(any()).run().token();
+    let share = |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl} --node-timeout 1s")).token();
     let gone = share("2s");
     eventually(SOON, "it has run out", || status(&redis, "db")["state"] == "free");
     share("1m");
@@ -487,7 +486,7 @@ fn the_log_is_in_the_order_of_the_ends() {
     reader.send(Signal::SIGTERM);
     reader.finish();
     // Which writes down that the one before has run out.
-    let token = redlock(&redis, "acquire db -s").stdout(any()).run().token();
+    let token = redlock(&redis, "acquire db -s").token();
     redlock(&redis, format!("release -q db --token {token} --status 3")).run();
     let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();
     assert_eq!(outcomes("db"), ["signaled", "expired", "exited"]);
@@ -533,7 +532,7 @@ fn a_success_that_one_node_knows_is_one_and_what_others_may_have_forgotten_is_no
 #[test]
 fn a_status_that_one_node_has_missed_is_known() {
     let nodes = several(3);
-    let token = redlock(&nodes, "acquire backup --ttl 1s").stdout(any()).run().token();
+    let token = redlock(&nodes, "acquire backup --ttl 1s").token();
     eventually(SOON, "it has run out", || status(&nodes, "backup")["state"] == "free");
     let but_first = vec!["unix:///nosuch/s".to_owned(), nodes[1].url(), nodes[2].url()];
     redlock(&but_first, format!("release backup --token {token} --status 3")).status(77).stderr(any()).run();
@@ -547,7 +546,7 @@ fn labels_of_metrics_differ_where_the_names_do() {
     for name in names {
         Test::new(&redis).args(["run", "-q", name, "--", "true"]).run();
     }
-    let text = redlock(&redis, "status --format prometheus").stdout(any()).run().stdout;
+    let text = redlock(&redis, "status --format prometheus").text();
     let name_of = |line: &str| Some(line.strip_prefix("redlock_held{name=\"")?.strip_suffix("\"} 0")?.to_owned());
     let mut labels: Vec<String> = text.lines().filter_map(name_of).collect();
     // As the format has it: a backslash, a quote and a line end are escaped, and no more.

@@ -12,7 +12,7 @@ const LEASE: &str = "{redlock:backup}:\u{1f}lease";
 
 /// The lines of `status backup`.
 fn lines<W: Where + ?Sized>(servers: &W) -> Vec<String> {
-    let text = redlock(servers, "status backup").stdout(any()).run().stdout;
+    let text = redlock(servers, "status backup").text();
     text.lines().map(|line| line.trim_start().to_owned()).collect()
 }
 
@@ -52,7 +52,7 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
     assert!((200..400).contains(&usual), "of two short ones, two of 400 ms and one of 200 ms: {usual}");
     // Its job has ended.
     assert!(lines(&redis).iter().all(|line| !line.contains("usually")));
-    let list = redlock(&redis, "status --format json").stdout(any()).run().json();
+    let list = redlock(&redis, "status --format json").json();
     assert!(list["locks"][0]["usual_ms"].is_null());
 }
 
@@ -64,7 +64,7 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let told = format!("by acquire: nothing renews it; if its script is dead, {way_out} frees it");
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
     // A job that has re-entered it renews it.
-    let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).stdout(any()).run().token();
+    let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();
     assert_eq!(news(&redis), None);
     redlock(&redis, "release -q backup --token").arg(&hold).run();
     redlock(&redis, "release -q backup --revoke").stdout(any()).run();

@@ -1,7 +1,7 @@
 //! `redlock log` as a picture: for a terminal, and as a page.
 
-use crate::support::Terminal;
-use crate::support::{Redis, Test, any, message, perhaps, redlock, when};
+use super::memory::part;
+use crate::support::{Redis, Terminal, Test, any, message, perhaps, redlock, when};
 use regex_lite::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -32,10 +32,6 @@ fn run(host: &str, label: &str, began: i64, lasted: i64, waited: i64, end: &Valu
     run["d"] = lasted.to_string().into();
     run.as_object_mut().unwrap().extend(end.as_object().unwrap().clone());
     run
-}
-
-fn part(name: &str, part: &str) -> String {
-    format!("{{redlock:{name}}}:\u{1f}{part}")
 }
 
 /// Writes the log of a lock, the oldest end first.
@@ -175,7 +171,7 @@ fn wide_names_leave_the_columns_where_they_are() {
     {
         log(&redis, name, &[run(host, "x", MORNING - HOUR, 5, 0, &failed())]);
     }
-    let shown = chart(&redis, "").stdout(any()).run().stdout;
+    let shown = chart(&redis, "").text();
     let before = |line: &str| unicode_width::UnicodeWidthStr::width(line.split('✗').next().unwrap());
     let widths: BTreeSet<usize> = shown.lines().take(3).map(before).collect();
     assert!(widths.len() == 1 && shown.lines().count() == 4, "{shown}");
@@ -192,7 +188,7 @@ fn the_hour_that_is_repeated_has_its_columns() {
         &[run("web-1", "x", half_past, MINUTE, 0, &ok()), run("web-1", "x", half_past + HOUR, MINUTE, 0, &failed())],
     );
     // Nine columns for an hour: from half past one, summer time.
-    let shown = chart(&redis, "x --since 8h").env("TZ", BERLIN).stdout(any()).run().stdout;
+    let shown = chart(&redis, "x --since 8h").env("TZ", BERLIN).text();
     let [runs, times] = &*shown.lines().collect::<Vec<_>>() else { panic!("{shown}") };
     let column = |line: &str, what: &str| line.split(what).next().unwrap().chars().count();
     assert_eq!(column(runs, "✗") - column(runs, "█"), 9, "{shown}");
@@ -211,7 +207,7 @@ fn a_picture_shows_all_runs_of_its_time() {
             let test = redlock(&redis, format!("log --format {form} {line}")).status(64);
             test.stderr(message(["a picture needs all runs", "leave out -n and --failed"])).run();
         }
-        redlock(&redis, format!("status --format {form}")).status(64).stderr(message(["status has no --format"])).run();
+        redlock(&redis, format!("status --format {form}")).fails(64, ["status has no --format"]).run();
     }
 }
 
@@ -291,6 +287,6 @@ fn thousands_of_runs_are_a_page_below_a_megabyte() {
     let page = page(&redis, "");
     assert_eq!((page.matches("<tr><td>").count(), page.matches("<rect").count()), (2_000, 4_000));
     assert!(page.len() < 1_000_000, "{}", page.len());
-    let shown = chart(&redis, "").stdout(any()).run().stdout;
+    let shown = chart(&redis, "").text();
     assert_eq!(shown.lines().count(), 31, "{shown}");
 }

@@ -31,7 +31,7 @@ fn only_ones_own() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     for wrong in ["nonsense", &token[..8], &format!("{token}x"), &token.to_uppercase()] {
-        releasing(&redis, "backup", wrong).status(77).stderr(message(["\"backup\""])).run();
+        releasing(&redis, "backup", wrong).fails(77, ["\"backup\""]).run();
     }
     assert_eq!(redis.get("redlock:backup"), Some(token));
 }
@@ -49,7 +49,7 @@ fn name_and_token_come_from_the_environment_as_a_pair() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let paired = || redlock(&redis, "release -q").env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
-    paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
+    paired().args(["--name", "other"]).fails(64, ["--token"]).run();
     assert!(redis.exists("redlock:backup"));
     paired().run();
     assert!(!redis.exists("redlock:backup"));
@@ -60,13 +60,12 @@ fn force_frees_at_once_and_tells_whose_lease_it_was() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let (user, host) = myself();
-    let said = redlock(&redis, "release backup --force").stdout(any()).run().stdout;
+    let said = redlock(&redis, "release backup --force").text();
     assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
     assert!(!said.contains("job"), "a lease of acquire has none: {said:?}");
     assert!(said.contains("59s") || said.contains("1m"), "for how long its holder may go on: {said:?}");
     assert!(!redis.exists("redlock:backup"));
-    let extend = redlock(&redis, format!("extend backup --token {token}")).status(77);
-    extend.stderr(message(["\"backup\" is not held"])).run();
+    redlock(&redis, format!("extend backup --token {token}")).fails(77, ["\"backup\" is not held"]).run();
 }
 
 #[test]
@@ -123,8 +122,7 @@ fn force_and_revoke_refuse_when_the_holder_has_changed() {
         }
     }
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&new));
-    let test = redlock(&redis, "release backup --force --token").arg(&new[..8]);
-    test.stdout(any()).run();
+    redlock(&redis, "release backup --force --token").arg(&new[..8]).stdout(any()).run();
     assert!(!redis.exists("redlock:backup"));
 }
 
@@ -142,14 +140,13 @@ fn revoke_keeps_the_lock_until_its_lease_runs_out_when_nobody_stops_the_job() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "6s");
     let (user, host) = myself();
-    let said = redlock(&redis, "release backup --revoke").stdout(any()).run().stdout;
+    let said = redlock(&redis, "release backup --revoke").text();
     assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
     assert_eq!(status(&redis, "backup")["state"], "revoked");
     redlock(&redis, "acquire -q backup").turned_away().run();
     redlock(&redis, "status --exit-code backup").status(75).stdout(any()).run();
-    let test = redlock(&redis, format!("extend backup --token {token} --ttl 1h")).status(77);
-    test.stderr(message(["\"backup\"", "revoked"])).run();
+    redlock(&redis, format!("extend backup --token {token} --ttl 1h")).fails(77, ["\"backup\"", "revoked"]).run();
     let left = redis.pttl("redlock:backup");
     assert!(left <= 6_000, "{left}");
     eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));

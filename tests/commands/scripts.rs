@@ -1,6 +1,6 @@
 //! redlock in other people's scripts: `set -e`, command substitution, pipes, loops, traps, cron's bare environment.
 
-use crate::support::{Redis, SOON, Test, acquire, eventually, message, redlock};
+use crate::support::{Redis, SOON, Test, acquire, eventually, redlock};
 
 #[test]
 fn set_e_ends_a_script_that_does_not_get_the_lock() {
@@ -12,7 +12,7 @@ fn set_e_ends_a_script_that_does_not_get_the_lock() {
         echo done";
     Test::sh(&redis, script).stdout("working\ndone\n").run();
     acquire(&redis, "backup");
-    Test::sh(&redis, script).status(75).stderr(message(["\"backup\" is held by"])).run();
+    Test::sh(&redis, script).fails(75, ["\"backup\" is held by"]).run();
 }
 
 #[test]

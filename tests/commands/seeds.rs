@@ -20,7 +20,7 @@ const CONTENDER: &str = "
 fn tickets<W: crate::support::Where + ?Sized>(servers: &W, contenders: usize, contender: &str) {
     let directory = Arc::new(Directory::new());
     let numbers: Vec<String> = (1..=10).map(|number| number.to_string()).collect();
-    fs::write(directory.path().join("left"), numbers.join("\n") + "\n").unwrap();
+    directory.file("left", numbers.join("\n") + "\n");
     let running: Vec<_> = (0..contenders)
         .map(|_| {
             let test = Test::sh(servers, contender).in_directory(&directory).within(Duration::from_secs(90));

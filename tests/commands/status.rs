@@ -43,8 +43,7 @@ fn a_free_lock() {
 #[test]
 fn a_held_lock_in_the_exact_shape() {
     let redis = Redis::start();
-    let test = redlock(&redis, "acquire backup --ttl 25s --label nightly");
-    let token = test.stdout(any()).run().token();
+    let token = redlock(&redis, "acquire backup --ttl 25s --label nightly").token();
     let (user, host) = myself();
     let shape = format!(
         "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
@@ -63,12 +62,11 @@ fn a_held_lock_in_the_exact_shape() {
 #[test]
 fn text_names_the_holder_and_never_shows_a_whole_token() {
     let redis = Redis::start();
-    let test = redlock(&redis, "acquire backup --label nightly");
-    let token = test.stdout(any()).run().token();
+    let token = redlock(&redis, "acquire backup --label nightly").token();
     let (user, host) = myself();
-    let one = redlock(&redis, "status backup").stdout(any()).run().stdout;
-    let all = redlock(&redis, "status").stdout(any()).run().stdout;
-    let json = redlock(&redis, "status --format json").stdout(any()).run().stdout;
+    let one = redlock(&redis, "status backup").text();
+    let all = redlock(&redis, "status").text();
+    let json = redlock(&redis, "status --format json").text();
     for (what, text) in [("one", &one), ("all", &all), ("json", &json)] {
         assert!(text.contains("backup") && text.contains(&host) && text.contains("nightly"), "{what}: {text}");
         assert!(!text.contains(&token), "{what}: {text}");
@@ -130,8 +128,7 @@ fn a_foreign_lock() {
     assert!((50_000..=60_000).contains(&left), "{left}");
     redis.command(&["PERSIST", "redlock:backup"]);
     assert!(status(&redis, "backup")["holders"][0]["lease_ms"].is_null());
-    let test = redlock(&redis, "status backup");
-    test.stdout(when("never expires", |text| text.contains("never expires"))).run();
+    redlock(&redis, "status backup").stdout(when("never expires", |text| text.contains("never expires"))).run();
 }
 
 #[test]
@@ -140,16 +137,14 @@ fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
     acquire(&redis, "backup");
     redis.command(&["PERSIST", "redlock:backup"]);
     for arguments in [&["status", "backup"][..], &["status"]] {
-        let test = Test::new(&redis).args(arguments);
-        test.stdout(when("never", |text| text.contains("never"))).run();
+        Test::new(&redis).args(arguments).stdout(when("never", |text| text.contains("never"))).run();
     }
 }
 
 #[test]
 fn a_lock_whose_job_has_ended_is_kept() {
     let redis = Redis::start();
-    let test = redlock(&redis, "run -q backup --hold-at-least 20s -- true");
-    test.run();
+    redlock(&redis, "run -q backup --hold-at-least 20s -- true").run();
     assert_eq!(status(&redis, "backup")["state"], "kept");
     redlock(&redis, "status -q backup").status(75).run();
     let shown = like(
@@ -167,16 +162,14 @@ fn a_lock_whose_job_has_ended_is_kept() {
 fn without_an_answer_it_is_unknown() {
     let mut redis = Redis::start();
     redis.kill();
-    redlock(&redis, "status backup").status(69).stdout(any()).stderr(message(["\"backup\""])).run();
+    redlock(&redis, "status backup").fails(69, ["\"backup\""]).stdout(any()).run();
     for how in ["--exit-code", "-q"] {
-        let test = redlock(&redis, "status backup").arg(how).status(69);
-        test.stdout(any()).stderr(message(["\"backup\""])).run();
+        redlock(&redis, "status backup").arg(how).fails(69, ["\"backup\""]).stdout(any()).run();
     }
-    let test = redlock(&redis, "status backup --format json").status(69).stdout(any());
-    let object = test.stderr(message(["\"backup\""])).run().json();
+    let object = redlock(&redis, "status backup --format json").fails(69, ["\"backup\""]).json();
     // One object: what is known of the nodes, or the failure.
     assert!(object["state"] == "unknown" || object["status"] == 69, "{object}");
-    redlock(&redis, "status").status(69).stdout(any()).stderr(message([])).run();
+    redlock(&redis, "status").fails(69, []).stdout(any()).run();
 }
 
 #[test]
@@ -197,8 +190,7 @@ fn a_node_that_fails_is_told_with_its_reason() {
 fn the_list_shows_every_lock_under_the_prefix() {
     let redis = Redis::start();
     let list = |prefix: &str| {
-        let test = redlock(&redis, "status --format json --prefix").arg(prefix).stdout(any());
-        let object = test.run().json();
+        let object = redlock(&redis, "status --format json --prefix").arg(prefix).json();
         let locks = object["locks"].as_array().unwrap().clone();
         locks.iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -291,7 +283,7 @@ fn a_list_that_no_quorum_has_been_looked_through_for_is_no_list() {
     nodes[1..].iter_mut().for_each(Redis::kill);
     for format in ["text", "json"] {
         let test = redlock(&nodes, "status --format").arg(format);
-        let finished = test.status(69).stdout(any()).stderr(message(["1 of 3 nodes answered"])).run();
+        let finished = test.fails(69, ["1 of 3 nodes answered"]).stdout(any()).run();
         assert!(!finished.stdout.contains("locks\":["), "{}", finished.stdout);
     }
 }
@@ -301,12 +293,10 @@ fn a_list_without_a_minority_of_the_nodes_says_which_and_why() {
     let mut nodes = Redis::several(3);
     acquire_on_all(&nodes, "backup");
     nodes[2].kill();
-    let url = nodes[2].url();
-    let path = url.trim_start_matches("unix://");
-    let said = format!("redlock: {path} is unreachable (<any>); the list is from the other nodes\n");
+    let socket = nodes[2].socket();
+    let said = format!("redlock: {} is unreachable (<any>); the list is from the other nodes\n", socket.display());
     for format in ["text", "json"] {
-        let test = redlock(&nodes, "status --format").arg(format).stdout(any());
-        let finished = test.stderr(like(&said)).run();
+        let finished = redlock(&nodes, "status --format").arg(format).stdout(any()).stderr(like(&said)).run();
         assert!(finished.stdout.contains("backup"), "{}", finished.stdout);
     }
     let watch = redlock(&nodes, "status --watch 100ms").spawn();
@@ -320,9 +310,8 @@ fn several_names_and_patterns_list_what_matches() {
         acquire(&redis, name);
     }
     let names = |arguments: &[&str]| {
-        let test = redlock(&redis, "status").args(arguments).stdout(any());
-        let text = test.run().stdout;
-        let json = redlock(&redis, "status").args(arguments).args(["--format", "json"]).stdout(any()).run().json();
+        let text = redlock(&redis, "status").args(arguments).text();
+        let json = redlock(&redis, "status").args(arguments).args(["--format", "json"]).json();
         let names = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         let rows: Vec<String> = text.lines().skip(1).map(names).collect();
         let locks = json["locks"].as_array().unwrap().iter();
@@ -343,8 +332,7 @@ fn several_names_and_patterns_list_what_matches() {
         .run();
     for how in [&["--exit-code"][..], &["-q"], &["--token", "t"]] {
         for names in [&["job-*"][..], &["job-1", "job-2"]] {
-            let test = redlock(&redis, "status").args(names).args(how).status(64);
-            test.stderr(message(["ask about one lock"])).run();
+            redlock(&redis, "status").args(names).args(how).fails(64, ["ask about one lock"]).run();
         }
     }
 }
@@ -355,7 +343,7 @@ fn the_table_shows_whole_names_in_straight_columns() {
     let long = "x".repeat(38);
     let names = [format!("{long}-1"), format!("{long}-2"), "\u{5099}\u{4efd}".repeat(10)];
     names.iter().for_each(|name| drop(acquire(&redis, name)));
-    let table = redlock(&redis, "status").stdout(any()).run().stdout;
+    let table = redlock(&redis, "status").text();
     for name in &names {
         assert!(table.contains(name.as_str()), "{table}");
     }
@@ -372,8 +360,8 @@ fn a_long_name_makes_its_own_line_longer_and_no_other() {
         let token = acquire(&redis, name);
         release(&redis, name, &token);
     }
-    let table = redlock(&redis, "status -a").stdout(any()).run().stdout;
-    let log = redlock(&redis, "log").stdout(any()).run().stdout;
+    let table = redlock(&redis, "status -a").text();
+    let log = redlock(&redis, "log").text();
     // Right behind each the next column begins.
     for name in [format!("backup{:36}", ""), format!("{long}  ")] {
         for text in [&table, &log] {
@@ -388,7 +376,7 @@ fn text_has_local_times_with_their_zone_and_json_utc() {
     acquire(&redis, "backup");
     let status = |format: &str| {
         let test = redlock(&redis, format!("status backup --format {format}")).env("TZ", "XYZ-5:30");
-        test.stdout(any()).run().stdout
+        test.text()
     };
     let (text, json) = (status("text"), status("json"));
     let since = text.lines().find_map(|line| line.split_once(", since ")).unwrap().1;
@@ -515,7 +503,7 @@ fn watch_leaves_out_empty_columns_before_it_cuts_the_last_run() {
 #[test]
 fn watch_has_the_name_before_it_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
-    redlock(&redis, "status --watch backup").status(64).stderr(message(["30s or 1m 30s; put a name first"])).run();
+    redlock(&redis, "status --watch backup").fails(64, ["30s or 1m 30s; put a name first"]).run();
     let watcher = redlock(&redis, "status backup --watch").interrupted(Signal::SIGTERM).spawn();
     watcher.prints(like("<date>  backup  free; no run is known<any>"));
     watcher.send(Signal::SIGTERM);

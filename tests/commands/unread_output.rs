@@ -118,8 +118,7 @@ fn a_job_is_renewed_and_its_status_told_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
         let unread = Unread::new(kind);
         let (reader, writer) = std::io::pipe().unwrap();
-        let test = redlock(redis, "run -v backup --ttl 6s");
-        let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
+        let test = redlock(redis, "run -v backup --ttl 6s").args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
         let job = unread.under(test.stdin_from(reader).status(5).stdout("ready\n"));
         eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
         let token = redis.get("redlock:backup");
@@ -225,8 +224,7 @@ fn a_token_that_cannot_be_printed_can_be_interrupted_and_leaves_nothing() {
         {
             let unread = Unread::new(kind);
             let test = redlock(redis, "acquire -q backup --format").arg(format);
-            let test = test.stdout_to(unread.end.try_clone().unwrap());
-            let mut call = test.signal(signal).spawn();
+            let mut call = test.stdout_to(unread.end.try_clone().unwrap()).signal(signal).spawn();
             eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
             std::thread::sleep(ms(100)); // after which it is writing
             assert!(!call.has_ended(), "{kind:?}: {}", call.all_stderr());

@@ -1,8 +1,7 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, message, ms, perhaps, processor_time, redlock, release,
-    when,
+    Mode, Proxy, Redis, SOON, Test, acquire, eventually, ms, perhaps, processor_time, redlock, release, when,
 };
 
 #[test]
@@ -11,7 +10,7 @@ fn a_free_lock_is_not_waited_for() {
     redlock(&redis, "wait backup").run();
     redlock(&redis, "wait backup --timeout 10s").run();
     redlock(&redis, "wait backup --timeout 0").run();
-    let object = redlock(&redis, "wait backup --format json").stdout(any()).run().json();
+    let object = redlock(&redis, "wait backup --format json").json();
     assert_eq!((&object["name"], &object["outcome"]), (&"backup".into(), &"free".into()));
     assert!(redis.keys_without_the_memory().is_empty(), "{:?}", redis.keys_without_the_memory());
 }
@@ -47,8 +46,7 @@ fn a_server_that_never_answers_does_not_prolong_the_wait() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
     let arguments = ["wait", "-q", "backup", "--timeout", "8s", "--node-timeout", "7s"];
-    let finished =
-        Test::new(proxy.url().as_str()).args(arguments).status(69).stderr(message(["\"backup\"", "timed out"])).run();
+    let finished = Test::new(proxy.url().as_str()).args(arguments).fails(69, ["\"backup\"", "timed out"]).run();
     // The second look would end at 14.5 s.
     assert!((ms(8_000)..ms(14_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
 }

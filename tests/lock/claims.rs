@@ -1,8 +1,8 @@
 //! Locks that several hold: readers and writers, and slots.
 
 use crate::support::{
-    Cluster, Directory, Ended, Line, Redis, Running, SOON, Sentinels, Where, acquire, any, eventually, like, loss,
-    message, redlock, release, several, status,
+    Cluster, Directory, Ended, Line, Redis, Running, SOON, Sentinels, Where, acquire, any, eventually, loss, message,
+    redlock, release, several, status,
 };
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Takes the lock `backup` with these arguments, and returns its token.
 #[track_caller]
 fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
-    redlock(servers, format!("acquire backup {arguments}")).stdout(like("<token>\n")).run().token()
+    redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
 /// Takes it until every node has it: a call that has its majority need not wait for the rest, so that on a busy machine one may be
@@ -36,7 +36,7 @@ fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
 /// Is turned away from it.
 #[track_caller]
 fn busy<W: Where + ?Sized>(servers: &W, arguments: &str, said: &str) {
-    redlock(servers, format!("acquire backup {arguments}")).status(75).stderr(message([said])).run();
+    redlock(servers, format!("acquire backup {arguments}")).fails(75, [said]).run();
 }
 
 /// Queues for it, behind all that are in line.
@@ -97,7 +97,7 @@ fn readers_hold_it_together_and_keep_writers_out() {
     release(&redis, "backup", &writer);
     let token = take(&redis, "-s");
     redlock(&redis, format!("release backup --token {token}")).stderr(message(["released"])).run();
-    redlock(&redis, format!("release backup --token {token}")).status(77).stderr(message(["not held"])).run();
+    redlock(&redis, format!("release backup --token {token}")).fails(77, ["not held"]).run();
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
     let redis = Redis::start();
     let env = redlock(&redis, "acquire backup --slots 3 --format env").stdout(any()).run();
     assert!(env.stdout.ends_with("\nREDLOCK_SLOT=0\n"), "{}", env.stdout);
-    let json = redlock(&redis, "acquire backup --slots 3 --format json").stdout(any()).run().json();
+    let json = redlock(&redis, "acquire backup --slots 3 --format json").json();
     assert_eq!(json["slot"], 1);
     let run = "run backup -q --slots 3 -- sh -c";
     let inner =
@@ -153,7 +153,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
     let second = json["token"].as_str().unwrap();
     release(&redis, "backup", second);
     assert_eq!(slots(&redis), [0, 2]);
-    let waiter = redlock(&redis, "acquire backup --slots 3 --format json").stdout(any()).run().json();
+    let waiter = redlock(&redis, "acquire backup --slots 3 --format json").json();
     assert_eq!(waiter["slot"], 1);
     let object = status(&redis, "backup");
     assert_eq!((&object["mode"], &object["limit"]), (&"slots".into(), &3.into()));
@@ -183,7 +183,7 @@ fn the_last_of_ten_thousand_slots_is_found() {
             .collect();
         redis.command(&slots.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let last = redlock(&redis, "acquire backup --slots 10000 --format json").stdout(any()).run().json();
+    let last = redlock(&redis, "acquire backup --slots 10000 --format json").json();
     assert_eq!(last["slot"], 9_999);
     busy(&redis, "--slots 10000", "all 10000 slots taken: ");
     redlock(&redis, "release backup --force").stdout(any()).run();
@@ -195,8 +195,7 @@ fn a_slot_is_free_when_its_lease_has_run_out_or_its_holder_was_killed() {
     let redis = Redis::start();
     take(&redis, "--slots 2");
     take(&redis, "--slots 2 --ttl 3s");
-    let waiter = queue(&redis, "--slots 2");
-    let second = waiter.finish().token();
+    let second = queue(&redis, "--slots 2").finish().token();
     release(&redis, "backup", &second);
     let test = redlock(&redis, "run backup -q --slots 2 --ttl 3s --wait -- sleep 600").signal(Signal::SIGKILL);
     let holder = test.spawn();
@@ -232,8 +231,7 @@ fn a_lock_in_use_in_another_way_is_a_mistake_of_the_caller() {
 fn who_waits_is_told_of_another_use_as_well() {
     let redis = Redis::start();
     take(&redis, "--slots 1");
-    let waiter =
-        Line::join(&redis, Line::waiter(&redis).args(["--slots", "1"]).status(64).stderr(message(["not with 1 slot"])));
+    let waiter = Line::join(&redis, Line::waiter(&redis).args(["--slots", "1"]).fails(64, ["not with 1 slot"]));
     redis.command(&["SET", Line::KEY, "of another library", "PX", "60000"]);
     waiter.finish();
     assert!(Line::is_clean(&redis));
@@ -249,14 +247,12 @@ fn others_take_the_mark_for_a_strangers_lock() {
         assert_eq!(taken, redis::Value::Nil, "as redis-py takes it");
         // The mark is no token, nor is what it begins with.
         for stranger in [mark.as_str(), mark.split('.').next().unwrap()] {
-            let test = redlock(&redis, format!("release backup --token {stranger}"));
-            test.status(77).stderr(message(["\"backup\" is not held"])).run();
+            redlock(&redis, format!("release backup --token {stranger}")).fails(77, ["\"backup\" is not held"]).run();
         }
         assert_eq!(redis.get(Line::KEY), Some(mark));
         // Deleted behind our back, as an older redlock does it with --force: the members are no more.
         redis.command(&["DEL", Line::KEY, "{redlock:backup}:\u{1f}lease"]);
-        let extend = redlock(&redis, format!("extend backup --token {token}")).status(77);
-        extend.stderr(message(["\"backup\" is not held"])).run();
+        redlock(&redis, format!("extend backup --token {token}")).fails(77, ["\"backup\" is not held"]).run();
         let next = take(&redis, arguments);
         assert_eq!(count(&redis), 1);
         release(&redis, "backup", &next);
@@ -289,7 +285,7 @@ fn revoking_ends_all_leases_or_the_one_that_is_named() {
     let prefix = &third[..8];
     redlock(&redis, format!("release backup --force --token {prefix}")).stdout(any()).run();
     assert_eq!(count(&redis), 2);
-    redlock(&redis, format!("release backup --revoke --token {prefix}")).status(77).stderr(message(["changed"])).run();
+    redlock(&redis, format!("release backup --revoke --token {prefix}")).fails(77, ["changed"]).run();
     redlock(&redis, "release backup --revoke").stdout(any()).run();
     for (job, input) in [(one, one_input), (other, other_input)] {
         job.finish();
@@ -381,7 +377,7 @@ fn over_three_masters_readers_are_together_and_writers_alone() {
     let nodes = several(3);
     let (one, other) = (take_on_all(&nodes, "-s"), take_on_all(&nodes, "-s"));
     busy(&nodes, "", "shared by 2");
-    redlock(&nodes, "acquire backup --slots 2").status(64).stderr(message(["with --shared"])).run();
+    redlock(&nodes, "acquire backup --slots 2").fails(64, ["with --shared"]).run();
     let writer = Line::waiter(&nodes).spawn();
     nodes.iter().for_each(|node| Line::becomes(node, 1));
     busy(&nodes, "-s", "shared by 2");

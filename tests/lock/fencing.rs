@@ -1,19 +1,18 @@
 //! Fencing tokens: one number for each lease, only ever growing, whatever happens to leases and nodes.
 
 use crate::support::{
-    Directory, Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, lapsed, like, ms, redlock, release, several,
+    Contenders, Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, lapsed, like, ms, redlock, release, several,
     status,
 };
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const COUNTER: &str = "{redlock:backup}:\u{1f}fence";
 
 /// Takes the lock and returns its token and its fencing token.
 #[track_caller]
 fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
-    let test = redlock(servers, "acquire backup --ttl 20s --format json");
-    let object = test.stdout(any()).run().json();
+    let object = redlock(servers, "acquire backup --ttl 20s --format json").json();
     (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
@@ -62,7 +61,7 @@ fn is_the_same_wherever_it_is_shown() {
     assert_eq!(object["holders"][0]["fencing_token"].to_string(), printed);
     assert!(finished.stderr.contains(&format!("fencing token {printed},")), "{}", finished.stderr);
     let script = "eval \"$(redlock acquire --name backup --format env)\"; echo \"$REDLOCK_FENCING_TOKEN\"";
-    let evaluated = Test::sh(&redis, script).stdout(any()).run().stdout;
+    let evaluated = Test::sh(&redis, script).text();
     assert!(evaluated.trim_end().parse::<u64>().unwrap() > printed.parse().unwrap());
     assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"].to_string(), evaluated.trim_end());
 }
@@ -107,7 +106,7 @@ fn extending_and_entering_keep_it() {
     let (token, fencing) = take(&redis);
     redlock(&redis, format!("extend -q backup --token {token}")).run();
     let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
-    let object = test.args(["--format", "json"]).stdout(any()).run().json();
+    let object = test.args(["--format", "json"]).json();
     assert_eq!(object["fencing_token"], fencing);
     assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"], fencing);
 }
@@ -119,7 +118,7 @@ fn one_master_that_granted_late_does_not_decide_the_number_of_an_inner_hold() {
     for (late, other) in [(0, fencing + 5), (1, fencing + 5), (2, fencing - 5)] {
         nodes[late].command(&["HSET", "{redlock:backup}:\u{1f}lease", "fence", &other.to_string()]);
         let test = redlock(&nodes, format!("acquire backup --reentrant --token {token} --format json"));
-        assert_eq!(test.stdout(any()).run().json()["fencing_token"], fencing);
+        assert_eq!(test.json()["fencing_token"], fencing);
         nodes[late].command(&["HSET", "{redlock:backup}:\u{1f}lease", "fence", &fencing.to_string()]);
     }
 }
@@ -186,40 +185,21 @@ fn agreeing_nodes_cost_one_round_trip() {
     assert!(sent.iter().all(|count| *count <= 1) && sent.iter().sum::<usize>() >= 2, "{sent:?}");
 }
 
-/// Holders of the lock write their number to a file, one after the other: the file must be in order.
-#[track_caller]
-fn in_order<W: crate::support::Where + ?Sized>(servers: &W) {
-    let directory = Arc::new(Directory::new());
-    let script = "for i in 1 2 3 4 5; do
-        redlock run -q --name backup --wait 30s -- sh -c 'echo $REDLOCK_FENCING_TOKEN >>numbers' || exit
-    done";
-    let contenders: Vec<_> = (0..5)
-        .map(|_| Test::sh(servers, script).in_directory(&directory).within(Duration::from_secs(60)).spawn())
-        .collect();
-    for contender in contenders {
-        contender.finish();
-    }
-    let numbers = std::fs::read_to_string(directory.path().join("numbers")).unwrap();
-    let numbers: Vec<u64> = numbers.lines().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(numbers.len(), 25);
-    assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{numbers:?}");
-}
-
 #[test]
 fn contenders_see_it_grow_on_one_node() {
-    in_order(&Redis::start());
+    Contenders::start(&Redis::start(), 5, 5, "").finish(25);
 }
 
 #[test]
 fn contenders_see_it_grow_on_three_masters() {
-    in_order(&Redis::several(3));
+    Contenders::start(&Redis::several(3), 5, 5, "").finish(25);
 }
 
 /// Takes the lock as a reader and returns the fencing token.
 #[track_caller]
 fn read<W: crate::support::Where + ?Sized>(servers: &W) -> u64 {
     let test = redlock(servers, "acquire backup --shared --ttl 20s --node-timeout 5s --format json");
-    test.stdout(any()).run().json()["fencing_token"].as_u64().unwrap()
+    test.json()["fencing_token"].as_u64().unwrap()
 }
 
 #[test]

@@ -10,14 +10,13 @@ use serde_json::Value;
 #[track_caller]
 fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
     let test = redlock(servers, format!("acquire backup --reentrant --token {token}"));
-    test.stdout(like("<token>\n")).run().token()
+    test.token()
 }
 
 /// Gives up and returns outcome and what is left.
 #[track_caller]
 fn give_up<W: Where + ?Sized>(servers: &W, token: &str) -> (String, Value) {
-    let test = redlock(servers, format!("release backup --token {token} --format json"));
-    let object = test.stdout(any()).run().json();
+    let object = redlock(servers, format!("release backup --token {token} --format json")).json();
     (object["outcome"].as_str().unwrap().to_owned(), object["holds"].clone())
 }
 
@@ -97,10 +96,10 @@ fn the_four_results() {
     let say = |token: &str| redlock(&redis, format!("release backup --token {token}"));
     say(&hold).stderr(message(["\"backup\"", "still held", "1"])).run();
     say(&token).stderr(message(["released \"backup\""])).run();
-    say(&token).status(77).stderr(message(["\"backup\" is not held"])).run();
+    say(&token).fails(77, ["\"backup\" is not held"]).run();
     acquire(&redis, "backup");
-    say(&token).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
-    say(&hold).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
+    say(&token).fails(77, ["\"backup\"", "it is held by"]).run();
+    say(&hold).fails(77, ["\"backup\"", "it is held by"]).run();
 }
 
 #[test]
@@ -108,11 +107,11 @@ fn a_lease_that_has_ended_cannot_be_entered() {
     let redis = Redis::start();
     let token = lapsed(&redis, "backup");
     let enter = || redlock(&redis, format!("acquire backup --reentrant --token {token}"));
-    enter().status(77).stderr(message(["\"backup\""])).run();
+    enter().fails(77, ["\"backup\""]).run();
     assert!(!redis.exists("redlock:backup"));
     let theirs = acquire(&redis, "backup");
-    enter().status(77).stderr(message(["\"backup\""])).run();
-    enter().arg("--wait").status(77).stderr(message(["\"backup\""])).run();
+    enter().fails(77, ["\"backup\""]).run();
+    enter().arg("--wait").fails(77, ["\"backup\""]).run();
     assert_eq!(redis.get("redlock:backup"), Some(theirs));
 }
 
@@ -121,8 +120,7 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let enter = |ttl: &str| {
-        let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
-        test.args(["--ttl", ttl]).stdout(any()).run();
+        redlock(&redis, format!("acquire backup --reentrant --token {token}")).args(["--ttl", ttl]).stdout(any()).run();
     };
     enter("5s");
     assert!(redis.pttl("redlock:backup") > 50_000);
@@ -135,8 +133,7 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
 fn all_holds_end_with_the_lease() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "4s");
-    let test = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 4s"));
-    let hold = test.stdout(any()).run().token();
+    let hold = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 4s")).token();
     eventually(SOON, "expired", || redis.keys_without_the_memory() == ["{redlock:backup}:\u{1f}fence"]);
     for token in [&hold, &token] {
         let release = redlock(&redis, format!("release -q backup --token {token}")).status(77);
@@ -154,7 +151,7 @@ fn a_hold_whose_reply_was_lost_does_not_stay() {
     let token = acquire(&redis, "backup");
     proxy.set(Mode::LoseReplies);
     let test = redlock(&proxy, format!("acquire backup --reentrant --token {token}"));
-    test.args(["--node-timeout", "200ms"]).status(69).stderr(message(["\"backup\""])).run();
+    test.args(["--node-timeout", "200ms"]).fails(69, ["\"backup\""]).run();
     eventually(SOON, "given up", || holds(&redis) == 1);
     assert_eq!(give_up(&redis, &token), released());
 }
@@ -171,8 +168,7 @@ fn a_nested_run_enters_with_reentrant_and_leaves_the_outer_lease_alone() {
             redlock status --format json backup'
         redlock status -q --token $outer backup >&2
         redlock status --format json backup";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    let finished = test.stdout(any()).run();
+    let finished = redlock(&redis, "run -q backup -- sh -c").arg(script).stdout(any()).run();
     let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["holders"][0]["holds"], 2);
     assert_eq!(objects[1]["holders"][0]["holds"], 1);
@@ -185,38 +181,13 @@ fn a_nested_run_may_nest_deeper_and_passes_statuses_on() {
     let script = "redlock run -q --reentrant --name backup -- \
         redlock run -q --reentrant --name backup -- \
         redlock run -q --reentrant --name backup -- sh -c 'redlock status --format json backup; exit 5'";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    let finished = test.stdout(any()).status(5).run();
+    let finished = redlock(&redis, "run -q backup -- sh -c").arg(script).stdout(any()).status(5).run();
     assert_eq!(finished.json()["holders"][0]["holds"], 4);
     assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]
-fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
-    let redis = Redis::start();
-    let script = "redlock run --name backup -- echo never; test $? = 75";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to re-enter it"])).run();
-    // Nor do -q and -E make that a success: such a job never runs.
-    let script = "redlock run backup -q -E 0 -- echo never; test $? = 75";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
-    let script = "redlock acquire --name backup; test $? = 75";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
-    // It would wait for itself.
-    let script = "redlock run -q --name backup --wait -- echo never; test $? = 75";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to re-enter it"])).run();
-    // Another's lock is not.
-    acquire(&redis, "other");
-    let script = "redlock run --name other -- echo never; test $? = 75";
-    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();
-}
-
-#[test]
-fn reentrant_is_advised_only_where_it_is_accepted() {
+fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_helps() {
     let redis = Redis::start();
     let inside = |call: &str, advice: &'static str| {
         let test = redlock(&redis, "run -q a -- sh -c").arg(format!("redlock {call}; test $? = 75"));
@@ -226,8 +197,12 @@ fn reentrant_is_advised_only_where_it_is_accepted() {
         test.stderr(when(format!("{call}: {advice}"), said)).run();
     };
     let reenter = "; use --reentrant to re-enter it";
-    inside("run a -- true", reenter);
+    inside("run a -- echo never", reenter);
+    inside("run -q a --wait -- echo never", reenter);
     inside("acquire a", reenter);
+    // Nor do -q and -E make that a success: such a job never runs.
+    inside("run a -q -E 0 -- echo never", reenter);
+    // Only where it is accepted.
     let leave = "; waiting for it would never end";
     inside("run --name a --name b -- true", leave);
     inside("run a --shared -- true", leave);
@@ -237,6 +212,10 @@ fn reentrant_is_advised_only_where_it_is_accepted() {
     let revoked = "redlock release a --revoke; redlock run a --reentrant -- true";
     let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
     test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
+    // Another's lock is not the enclosing job's.
+    acquire(&redis, "other");
+    let test = redlock(&redis, "run -q a -- sh -c").arg("redlock run other -- true; test $? = 75");
+    test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();
 }
 
 #[test]
@@ -271,8 +250,7 @@ fn one_lock_another_and_the_first_again() {
     let redis = Redis::start();
     let script = "redlock run -q --name b -- redlock run -q --reentrant --name a -- \
         sh -c 'redlock status --format json a; redlock status --format json b'";
-    let test = redlock(&redis, "run -q a -- sh -c").arg(script);
-    let finished = test.stdout(any()).run();
+    let finished = redlock(&redis, "run -q a -- sh -c").arg(script).stdout(any()).run();
     let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["holders"][0]["holds"], 2);
     assert_eq!(objects[1]["holders"][0]["holds"], 1);
@@ -305,7 +283,7 @@ fn over_several_masters_a_node_that_missed_the_inner_hold_does_not_drop_the_oute
     let token = acquire_on_all(&nodes, "backup");
     nodes[2].pause();
     let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
-    let hold = test.args(["--node-timeout", "3s"]).stdout(any()).run().token();
+    let hold = test.args(["--node-timeout", "3s"]).token();
     nodes[2].resume();
     assert_eq!(give_up(&nodes, &hold), still_held(1));
     for _ in 0..3 {

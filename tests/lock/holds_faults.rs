@@ -43,7 +43,7 @@ fn the_inner_keeps_it<W: Where + ?Sized>(
         assert_eq!(having, nodes.len(), "{}", outer.all_stderr());
     }
     assert_eq!(holds(servers), 1);
-    std::fs::write(directory.path().join("go"), "").unwrap();
+    directory.file("go", "");
     eventually(SOON, "the inner job has ended", || outer.others().is_empty());
     eventually(SOON, "free", || nodes.iter().all(|node| !node.exists(KEY)));
     assert!(!outer.all_stderr().contains("lost"), "{}", outer.all_stderr());
@@ -85,8 +85,7 @@ fn a_long_inner_hold_leaves_the_lease_longer_until_the_outer_job_ends() {
     let script = "hold=$(redlock acquire -q --reentrant --name backup --token $REDLOCK_TOKEN --ttl 1h) || exit 9
         redlock release -q --name backup --token $hold || exit 8
         echo ready; read line; exit 0";
-    let test = redlock(&redis, "run -q backup --ttl 10s -- sh -c").arg(script);
-    let job = test.stdin_from(reader).spawn();
+    let job = redlock(&redis, "run -q backup --ttl 10s -- sh -c").arg(script).stdin_from(reader).spawn();
     job.prints("ready");
     assert!(redis.pttl(KEY) > 3_000_000, "{}", redis.pttl(KEY));
     drop(writer);
@@ -98,7 +97,6 @@ fn a_long_inner_hold_leaves_the_lease_longer_until_the_outer_job_ends() {
 fn an_inner_job_lives_by_the_lease_that_it_shares_however_long_its_own_would_be() {
     let redis = Redis::start();
     let inner = "redlock run -q --reentrant --name backup -- sleep 5";
-    let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s --");
-    test.args(inner.split(' ')).run();
+    redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s --").args(inner.split(' ')).run();
     assert!(!redis.exists(KEY));
 }

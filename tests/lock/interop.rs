@@ -37,6 +37,11 @@ fn evaluate(connection: &mut redis::Connection, script: &str, keys: &[&str], arg
     command.query(connection).unwrap()
 }
 
+fn del_if_equal(connection: &mut redis::Connection, key: &str, value: &[u8]) -> bool {
+    let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    evaluate(connection, script, &[key], &[value]) == Some(1)
+}
+
 fn peers() -> Vec<Peer> {
     vec![
         Peer {
@@ -97,11 +102,7 @@ fn peers() -> Vec<Peer> {
             prefix: "",
             value: b"\x00\xff\x1b[2J\x80\x81\x82twenty byte",
             take: set_nx_px,
-            release: |connection, key, value| {
-                let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1])
-                    else return 0 end";
-                evaluate(connection, script, &[key], &[value]) == Some(1)
-            },
+            release: del_if_equal,
         },
         Peer {
             library: "redlock-rb",
@@ -113,11 +114,7 @@ fn peers() -> Vec<Peer> {
                     redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end";
                 evaluate(connection, script, &[key], &[value, ttl.to_string().as_bytes(), b"yes"]) == Some(1)
             },
-            release: |connection, key, value| {
-                let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1])
-                    else return 0 end";
-                evaluate(connection, script, &[key], &[value]) == Some(1)
-            },
+            release: del_if_equal,
         },
     ]
 }
@@ -138,20 +135,14 @@ fn their_lock_keeps_us_out_and_is_shown_as_foreign() {
     let mut connection = redis.connection();
     for peer in peers() {
         assert!((peer.take)(&mut connection, &peer.key(), peer.value, 20_000), "{}", peer.library);
-        peer.redlock(&redis, &["acquire", "--name", "backup"])
-            .status(75)
-            .stderr(message(["\"backup\" is held by"]))
-            .run();
-        let test = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--", "echo", "started"]);
-        test.turned_away().run();
-        let test = peer.redlock(&redis, &["status", "backup", "--format", "json"]).stdout(any());
-        let object = test.run().json();
+        peer.redlock(&redis, &["acquire", "--name", "backup"]).fails(75, ["\"backup\" is held by"]).run();
+        peer.redlock(&redis, &["run", "-q", "--name", "backup", "--", "echo", "started"]).turned_away().run();
+        let object = peer.redlock(&redis, &["status", "backup", "--format", "json"]).json();
         assert_eq!(object["state"], "foreign", "{}", peer.library);
         let holder = &object["holders"][0];
         assert!(holder["user"].is_null() && holder["host"].is_null() && holder["pid"].is_null(), "{holder}");
         for command in ["release", "extend"] {
-            let test = peer.redlock(&redis, &[command, "backup", "--token", "not-theirs"]);
-            test.status(77).stderr(message(["\"backup\""])).run();
+            peer.redlock(&redis, &[command, "backup", "--token", "not-theirs"]).fails(77, ["\"backup\""]).run();
         }
         let waiter = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--wait", "--", "echo", "mine"]);
         let waiter = waiter.stdout("mine\n").spawn();
@@ -182,8 +173,7 @@ fn an_empty_value_is_a_lock_of_another_program() {
         &["release", "backup", "--token", "ours"],
         &["release", "backup", "--revoke"],
     ] {
-        let test = Test::new(&redis).args(arguments).any_end();
-        test.stderr(message(["\"backup\"", "held by another program"])).run();
+        Test::new(&redis).args(arguments).any_end().stderr(message(["\"backup\"", "held by another program"])).run();
     }
     let said = like("<lines>another program<lines>");
     redlock(&redis, "status backup").stdout(said).run();
@@ -196,8 +186,7 @@ fn our_lock_keeps_them_out_and_only_we_release_it() {
     let redis = Redis::start();
     let mut connection = redis.connection();
     for peer in peers() {
-        let test = peer.redlock(&redis, &["acquire", "--name", "backup"]).stdout(like("<token>\n"));
-        let token = test.run().token();
+        let token = peer.redlock(&redis, &["acquire", "--name", "backup"]).token();
         assert_eq!(redis.get(&peer.key()).as_ref(), Some(&token), "{}", peer.library);
         assert!(!(peer.take)(&mut connection, &peer.key(), peer.value, 20_000), "{}", peer.library);
         assert!(!(peer.release)(&mut connection, &peer.key(), peer.value), "{}", peer.library);
@@ -230,9 +219,9 @@ fn redissons_hash_is_held_by_something_else() {
     let field = b"8743c9c0-0795-4907-87fd-6c719a6b4586:1";
     evaluate(&mut redis.connection(), script, &["backup"], &[b"30000", field]);
     let redlock = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    redlock(&["acquire", "--name", "backup"]).status(75).stderr(message(["\"backup\"", "not a lock"])).run();
+    redlock(&["acquire", "--name", "backup"]).fails(75, ["\"backup\"", "not a lock"]).run();
     for arguments in [&["release", "backup", "--token", "t"][..], &["extend", "backup", "--token", "t"]] {
-        redlock(arguments).status(77).stderr(message(["\"backup\""])).run();
+        redlock(arguments).fails(77, ["\"backup\""]).run();
     }
     let test = redlock(&["status", "backup", "--format", "json"]).stdout(any());
     assert_eq!(test.run().json()["state"], "foreign");
@@ -251,22 +240,27 @@ fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
+/// The program, which prints whether it got the lock, and redlock exclude each other; while redlock has it, `meanwhile`.
+fn excludes(module: &str, prefix: &str, take: &str, meanwhile: impl Fn(&Redis)) {
+    let redis = Redis::start();
+    let Some(taken) = python(&redis, module, take) else { return };
+    assert_eq!(taken, "True");
+    let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", prefix]).args(arguments);
+    ours(&["acquire", "-q", "backup"]).turned_away().run();
+    redis.command(&["DEL", &format!("{prefix}backup")]);
+    let token = ours(&["acquire", "backup"]).token();
+    assert_eq!(python(&redis, module, take).unwrap(), "False");
+    meanwhile(&redis);
+    ours(&["release", "-q", "backup", "--token", &token]).run();
+    assert_eq!(python(&redis, module, take).unwrap(), "True");
+}
+
 #[test]
 fn redis_py_itself() {
-    let redis = Redis::start();
     let take = "import sys, redis
 c = redis.Redis(unix_socket_path=sys.argv[1])
 lock = c.lock('backup', timeout=20, blocking=False)
 print(lock.acquire(), end='')";
-    let Some(taken) = python(&redis, "redis", take) else {
-        return;
-    };
-    assert_eq!(taken, "True");
-    let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
-    redis.command(&["DEL", "backup"]);
-    let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
-    assert_eq!(python(&redis, "redis", take).unwrap(), "False");
     let release = "import sys, redis
 c = redis.Redis(unix_socket_path=sys.argv[1])
 lock = c.lock('backup', timeout=20)
@@ -275,29 +269,16 @@ try:
     lock.release()
 except redis.exceptions.LockNotOwnedError:
     print('not owned', end='')";
-    assert_eq!(python(&redis, "redis", release).unwrap(), "not owned");
-    ours(&["release", "-q", "backup", "--token", &token]).run();
-    assert_eq!(python(&redis, "redis", take).unwrap(), "True");
+    excludes("redis", "", take, |redis| assert_eq!(python(redis, "redis", release).unwrap(), "not owned"));
 }
 
 #[test]
 fn python_redis_lock_itself() {
-    let redis = Redis::start();
     let take = "import sys, redis, redis_lock
 c = redis.StrictRedis(unix_socket_path=sys.argv[1])
 lock = redis_lock.Lock(c, 'backup', expire=20)
 print(lock.acquire(blocking=False), end='')";
-    let Some(taken) = python(&redis, "redis_lock", take) else {
-        return;
-    };
-    assert_eq!(taken, "True");
-    let ours = |arguments: &[&str]| redlock(&redis, "--prefix lock:").args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
-    redis.command(&["DEL", "lock:backup"]);
-    let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
-    assert_eq!(python(&redis, "redis_lock", take).unwrap(), "False");
-    ours(&["release", "-q", "backup", "--token", &token]).run();
-    assert_eq!(python(&redis, "redis_lock", take).unwrap(), "True");
+    excludes("redis_lock", "lock:", take, |_| {});
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Who has a lock: what is written about the holder, where it is shown, and that nothing that others wrote does any harm.
 
 use crate::support::{
-    Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, redlock, release,
-    status,
+    Directory, Ended, Finished, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, myself,
+    redlock, release, status,
 };
 use std::collections::BTreeMap;
 
@@ -20,34 +20,32 @@ fn harmless(text: &str) {
     assert!(longest < Some(1_000), "over-long: {longest:?}");
 }
 
-/// Everything that shows who has the lock, each on its way to a person.
-fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
-    let call = |arguments: &[&str], status: i32| {
-        let test = Test::new(redis).args(["--prefix", prefix]).args(arguments).stdout(any()).stderr(any()).any_end();
-        let finished = test.run();
-        let (ended, shown) = (finished.ended, finished.stdout + &finished.stderr);
+/// Everything that shows who has the lock, each on its way to a person, is harmless.
+#[track_caller]
+fn shows_no_harm(redis: &Redis) {
+    for (line, status) in [
+        ("status backup", 0),
+        ("status", 0),
+        ("acquire backup", 75),
+        ("acquire backup --wait 300ms", 75),
+        ("wait backup --timeout 300ms", 75),
+        ("extend backup --token t", 77),
+        ("release backup --token t", 77),
+        ("release backup --force --token 12345678", 77),
+        ("run backup -- true", 75),
+        ("status backup --format json", 0),
+        ("status --format json", 0),
+    ] {
+        let Finished { ended, stdout, stderr, .. } = redlock(redis, line).any_end().stdout(any()).stderr(any()).run();
+        let shown = stdout + &stderr;
         // A key that is not a lock may be reported as that, whatever was asked.
         let other_type = shown.contains("not a string") && ended == Ended::Status(75);
-        assert!(ended == Ended::Status(status) || other_type, "{arguments:?}: {ended:?} {shown}");
-        shown
-    };
-    let mut shown = vec![
-        call(&["status", "backup"], 0),
-        call(&["status"], 0),
-        call(&["acquire", "--name", "backup"], 75),
-        call(&["acquire", "--name", "backup", "--wait", "1s"], 75),
-        call(&["wait", "backup", "--timeout", "1s"], 75),
-        call(&["extend", "backup", "--token", "t"], 77),
-        call(&["release", "backup", "--token", "t"], 77),
-        call(&["release", "backup", "--force", "--token", "12345678"], 77),
-        call(&["run", "--name", "backup", "--", "true"], 75),
-    ];
-    for arguments in [&["status", "backup", "--format", "json"][..], &["status", "--format", "json"]] {
-        let json = call(arguments, 0);
-        serde_json::from_str::<serde_json::Value>(&json).unwrap();
-        shown.push(json);
+        assert!(ended == Ended::Status(status) || other_type, "{line}: {ended:?} {shown}");
+        if line.contains("json") {
+            serde_json::from_str::<serde_json::Value>(&shown).unwrap();
+        }
+        harmless(&shown);
     }
-    shown
 }
 
 /// The fields of the owner record of `backup`.
@@ -81,9 +79,9 @@ fn the_holder_of_a_job() {
 #[test]
 fn the_label_of_a_job_is_the_name_of_its_script_or_command() {
     let redis = Redis::start();
-    let directory = redlock(&redis, "x").directory();
-    let path = directory.path().join("nightly.sh");
-    std::fs::write(&path, "redlock status --format json \"$REDLOCK_NAME\" | grep -o '\"label\":\"[^\"]*'\n").unwrap();
+    let directory = Directory::new();
+    let script = "redlock status --format json \"$REDLOCK_NAME\" | grep -o '\"label\":\"[^\"]*'\n";
+    let path = directory.file("nightly.sh", script);
     let path = path.to_str().unwrap();
     let line = format!("/bin/sh {path} secret");
     for (name, command, label) in [
@@ -111,8 +109,7 @@ fn a_label_is_given_by_flag_or_variable() {
         let name = format!("lock-{number}");
         test.args(["--name", &name]).stdout(any()).run();
         assert_eq!(status(&redis, &name)["holders"][0]["label"], label);
-        let test = redlock(&redis, "acquire --name").arg(&name).status(75);
-        test.stderr(message(["pid ", &format!("({label})"), "lease"])).run();
+        redlock(&redis, "acquire --name").arg(&name).fails(75, ["pid ", &format!("({label})"), "lease"]).run();
     }
 }
 
@@ -147,8 +144,7 @@ fn the_record_goes_with_the_lease() {
 #[test]
 fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut() {
     let redis = Redis::start();
-    let test = redlock(&redis, "acquire backup --label nightly");
-    test.stdout(any()).run();
+    redlock(&redis, "acquire backup --label nightly").stdout(any()).run();
     let (user, host) = myself();
     let (key, fields) = record(&redis);
     for hostile in [
@@ -163,9 +159,7 @@ fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut(
                 redis.command(&["HSET", &key, field, hostile]);
             }
         }
-        for shown in everything_shown(&redis, "redlock:") {
-            harmless(&shown);
-        }
+        shows_no_harm(&redis);
     }
 }
 
@@ -180,18 +174,14 @@ fn a_record_with_nonsense_in_it_does_no_harm() {
                 redis.command(&["HSET", &key, field, nonsense]);
             }
         }
-        for shown in everything_shown(&redis, "redlock:") {
-            harmless(&shown);
-        }
+        shows_no_harm(&redis);
     }
     for (field, value) in &fields {
         if *value != token {
             redis.command(&["HDEL", &key, field]);
         }
     }
-    for shown in everything_shown(&redis, "redlock:") {
-        harmless(&shown);
-    }
+    shows_no_harm(&redis);
     redlock(&redis, format!("release -q backup --token {token}")).run();
 }
 
@@ -209,9 +199,7 @@ fn a_foreign_value_of_any_kind_does_no_harm() {
     ] {
         redis::cmd("SET").arg("redlock:backup").arg(value).exec(&mut connection).unwrap();
         assert_eq!(status(&redis, "backup")["state"], "foreign");
-        for shown in everything_shown(&redis, "redlock:") {
-            harmless(&shown);
-        }
+        shows_no_harm(&redis);
     }
 }
 
@@ -228,9 +216,7 @@ fn a_key_of_any_type_under_the_name_does_no_harm() {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&command);
         let dump: Vec<u8> = redis.query(&["DUMP", "redlock:backup"]);
-        for shown in everything_shown(&redis, "redlock:") {
-            harmless(&shown);
-        }
+        shows_no_harm(&redis);
         assert_eq!(dump, redis.query::<Vec<u8>>(&["DUMP", "redlock:backup"]), "touched");
     }
 }
@@ -250,7 +236,7 @@ fn names_that_others_gave_their_keys_do_no_harm_in_the_list() {
         redis::cmd("SET").arg(key).arg("theirs").exec(&mut connection).unwrap();
     }
     acquire(&redis, "backup");
-    let text = redlock(&redis, "status").stdout(any()).run().stdout;
+    let text = redlock(&redis, "status").text();
     harmless(&text);
     assert!(text.contains("backup"));
     let json = redlock(&redis, "status --format json").stdout(any()).run();

@@ -117,7 +117,7 @@ fn scripts(redis: &Redis, command: Test) -> u64 {
 fn thousands_that_have_run_out_are_forgotten_by_the_next_request_and_neither_named_nor_counted() {
     let redis = Redis::start();
     readers(&redis, 3_000, "1");
-    redlock(&redis, "acquire backup").status(75).stderr(message(["\"backup\" is shared by 1: "])).run();
+    redlock(&redis, "acquire backup").fails(75, ["\"backup\" is shared by 1: "]).run();
     assert_eq!(members(&redis), 1);
 }
 

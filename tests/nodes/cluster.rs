@@ -1,53 +1,16 @@
 //! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
 
 use crate::support::{
-    Authority, Cluster, Contenders, Directory, Endless, Line, Redis, Running, SOON, Test, acquire, any, eventually,
-    is_renewed, job, like, message, ms, permit, redlock, release, status,
+    Authority, Cluster, Contenders, Endless, Line, Numbered, Redis, SOON, Test, acquire, any, eventually,
+    fencing_token, is_renewed, job, like, message, ms, permit, redlock, release,
 };
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const KEY: &str = Line::KEY;
 const QUEUE: &str = "{redlock:backup}:\u{1f}queue";
 
-/// Starts `run --wait` so many times, one after the other has joined. Each will write its number and its fencing token.
-#[track_caller]
-fn line(cluster: &Cluster, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
-    let waiter = |number: usize| {
-        let test = redlock(cluster, "run -q backup --wait -- sh -c");
-        let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order")).in_directory(directory);
-        test.within(Duration::from_secs(60)).spawn()
-    };
-    let join = |number| {
-        let running = waiter(number);
-        eventually(SOON, "in line", || length(cluster) == number + 1);
-        running
-    };
-    (0..count).map(join).collect()
-}
-
 fn length(cluster: &Cluster) -> usize {
     cluster.0[cluster.owner(KEY)].try_query(&["ZCARD", QUEUE]).unwrap_or(0)
-}
-
-/// They came first, and were served first, each with a larger fencing token.
-#[track_caller]
-fn in_order(directory: &Directory, waiters: Vec<Running>, after: u64) {
-    let count = waiters.len();
-    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
-    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
-    let order: Vec<(usize, u64)> = order
-        .lines()
-        .map(|line| line.split_once(' ').unwrap())
-        .map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()))
-        .collect();
-    assert!(order.iter().map(|(number, _)| *number).eq(0..count), "{order:?}");
-    assert!(order[0].1 > after && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
-}
-
-#[track_caller]
-fn fencing_token(cluster: &Cluster) -> u64 {
-    status(cluster, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
 }
 
 #[test]
@@ -76,7 +39,7 @@ fn every_command_finds_the_master_of_the_slot() {
     let tokens: Vec<String> = names.iter().map(|name| acquire(&cluster, name)).collect();
     let owners: Vec<usize> = names.iter().map(|name| cluster.owner(&format!("redlock:{name}"))).collect();
     assert!((0..3).all(|master| owners.contains(&master)), "{owners:?}");
-    let list = redlock(&cluster, "status --format json").stdout(any()).run().json();
+    let list = redlock(&cluster, "status --format json").json();
     let listed: Vec<&str> =
         list["locks"].as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
     assert_eq!(listed, names);
@@ -99,10 +62,10 @@ fn the_documented_permissions_suffice() {
 
 #[test]
 fn a_job_and_the_line_survive_resharding() {
-    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
+    let cluster = Cluster::start();
     let (mut holder, writer) = job(&cluster, &["--ttl", "6s"], 0);
     let (token, fence) = (cluster.get(KEY), fencing_token(&cluster));
-    let waiters = line(&cluster, &directory, 3);
+    let waiters = Numbered::join(&cluster, 3, || length(&cluster));
     for _ in 0..2 {
         let master = cluster.reshard(KEY);
         is_renewed(&cluster.0[master]);
@@ -114,7 +77,7 @@ fn a_job_and_the_line_survive_resharding() {
     assert_eq!(length(&cluster), 3);
     drop(writer);
     holder.finish();
-    in_order(&directory, waiters, fence);
+    assert!(waiters.are_served_in_order() > fence);
 }
 
 #[test]
@@ -139,8 +102,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
     // TRYAGAIN, and once all keys are gone ASK, whose target says TRYAGAIN.
     let refused = |what: &str| {
-        let test = redlock(&cluster, "acquire backup --node-timeout 5s");
-        test.status(69).stderr(message(["\"backup\"", what])).run();
+        redlock(&cluster, "acquire backup --node-timeout 5s").fails(69, ["\"backup\"", what]).run();
     };
     refused("TRYAGAIN");
     while cluster.move_keys(KEY, from, to, 10) > 0 {}
@@ -184,8 +146,7 @@ fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
     cluster.disown(KEY, (owner + 1) % 3);
     let connections = || cluster.0[owner].info("total_connections_received").parse::<u32>().unwrap();
     let before = connections();
-    let test = redlock(&cluster, "acquire backup --node-timeout 3s").status(69);
-    let took = test.stderr(message(["\"backup\"", "MOVED"])).run().elapsed;
+    let took = redlock(&cluster, "acquire backup --node-timeout 3s").fails(69, ["\"backup\"", "MOVED"]).run().elapsed;
     assert!(took > ms(600), "pauses of 16 ms to 96 ms: {took:?}");
     assert!(connections() < before + 15, "{} connections", connections() - before);
 }
@@ -193,10 +154,10 @@ fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
 #[test]
 fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
     for frozen in [false, true] {
-        let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));
+        let mut cluster = Cluster::with_replicas();
         let (mut holder, writer) = job(&cluster, &["--ttl", "30s"], 0);
         let (token, fence) = (cluster.get(KEY).unwrap(), fencing_token(&cluster));
-        let waiters = line(&cluster, &directory, 2);
+        let waiters = Numbered::join(&cluster, 2, || length(&cluster));
         let old = cluster.owner(KEY);
         if frozen {
             cluster.0[old].pause()
@@ -214,7 +175,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
         eventually(SOON, "each waiter hears the new master", || Line::listeners(new) == 2);
         drop(writer);
         holder.finish();
-        in_order(&directory, waiters, fence);
+        assert!(waiters.are_served_in_order() > fence);
     }
 }
 
@@ -238,7 +199,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
         let test = Test::bare().args(["acquire", "-q", "backup", "--redis", &server.tcp_url()]);
         match at == owner {
             true => drop(test.stdout(any()).run()),
-            false => drop(test.status(64).stderr(message(["\"backup\"", &server.address(), "MOVED"])).run()),
+            false => drop(test.fails(64, ["\"backup\"", &server.address(), "MOVED"]).run()),
         }
     }
     assert_eq!(cluster.0.iter().map(Redis::keys_without_the_memory).filter(|keys| !keys.is_empty()).count(), 1);
@@ -265,11 +226,11 @@ fn a_seed_that_has_left_the_cluster_is_passed_over() {
     }
     for (bad, why) in [(&empty, "knows no masters"), (&alone, "CLUSTERDOWN")] {
         let url = format!("redis+cluster://{}", bad.address());
-        redlock(&url[..], "acquire backup").status(69).stderr(message(["\"backup\"", why])).run();
+        redlock(&url[..], "acquire backup").fails(69, ["\"backup\"", why]).run();
     }
     for (bad, why) in [(&empty, "knows no masters"), (&alone, "1 of 16384 slots")] {
         let url = format!("redis+cluster://{}", bad.address());
-        redlock(&url[..], "status").status(69).stderr(message([why])).run();
+        redlock(&url[..], "status").fails(69, [why]).run();
         redlock(&url[..], "doctor").status(69).stdout(like(format!("<lines>{why}<lines>"))).run();
     }
 }
@@ -313,11 +274,11 @@ fn servers_that_are_no_cluster_are_refused() {
     let url = format!("redis+cluster://{},{}", servers[0].address(), servers[1].address());
     for arguments in [&["acquire", "backup"][..], &["acquire", "backup", "--wait"], &["status"], &["status", "backup"]]
     {
-        Test::new(&url[..]).args(arguments).status(64).stderr(message(["not part of a Cluster", "redis://"])).run();
+        Test::new(&url[..]).args(arguments).fails(64, ["not part of a Cluster", "redis://"]).run();
     }
     // One that cannot be reached now may be the right one.
     let url = format!("{url},127.0.0.1:1");
-    redlock(&url[..], "acquire backup").status(69).stderr(message(["127.0.0.1:1"])).run();
+    redlock(&url[..], "acquire backup").fails(69, ["127.0.0.1:1"]).run();
     assert!(servers.iter().all(|server| server.keys_without_the_memory().is_empty()));
 }
 

@@ -29,7 +29,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
         eventually(left_for, &format!("{what}: no lease is left"), || !node.exists(KEY));
     }
     last.mend();
-    let log = redlock(nodes, "log backup").stdout(any()).run().stdout;
+    let log = redlock(nodes, "log backup").text();
     assert_eq!(log.lines().filter(|line| line.ends_with("exit 0")).count(), 1, "{what}: {log}");
     assert_eq!(log.lines().count(), 1, "{what}: {log}");
     nodes.iter().for_each(|node| node.command(&["DEL", "{redlock:backup}:\u{1f}log"]));
@@ -142,7 +142,7 @@ fn a_node_that_has_lost_the_lease_is_not_told_of_a_loss_before_the_others_have_a
     nodes[0].command(&["DEL", KEY]);
     drop(writer);
     job.finish();
-    let log = redlock(&nodes, "log backup").stdout(any()).run().stdout;
+    let log = redlock(&nodes, "log backup").text();
     assert!(log.ends_with("exit 0\n"), "{log}");
 }
 

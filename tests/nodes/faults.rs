@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end,
-    is_renewed, job, like, loss, message, ms, redlock, release, teach_scripts, when,
+    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
+    job, loss, message, ms, redlock, release, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -53,10 +53,18 @@ fn nobody_listens() {
 }
 
 #[test]
-fn a_black_hole() {
+fn a_server_that_hangs_closes_resets_or_drips() {
     let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::BlackHole);
-    all_fail(&proxy.url(), &proxy.address());
+    let plain = [Mode::BlackHole, Mode::Cut, Mode::HalfReply, Mode::Reset, Mode::Drip(ms(100))];
+    // While TLS is agreed on.
+    let by_tls = [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])];
+    let cases = plain.map(|mode| (mode, "redis://")).into_iter().chain(by_tls.map(|mode| (mode, "rediss://")));
+    std::thread::scope(|scope| {
+        for (mode, scheme) in cases {
+            let proxy = Proxy::new(&redis, mode);
+            scope.spawn(move || all_fail(&proxy.url().replace("redis://", scheme), &proxy.address()));
+        }
+    });
 }
 
 #[test]
@@ -66,43 +74,6 @@ fn a_stopped_server() {
     all_fail(&redis.tcp_url(), &redis.address());
     redis.resume();
     eventually(SOON, "nothing left", || redis.keys_without_the_memory().is_empty());
-}
-
-#[test]
-fn a_server_that_closes_at_once() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Cut);
-    all_fail(&proxy.url(), &proxy.address());
-}
-
-#[test]
-fn a_server_that_closes_in_the_middle_of_a_reply() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::HalfReply);
-    all_fail(&proxy.url(), &proxy.address());
-}
-
-#[test]
-fn a_server_that_resets_in_the_middle_of_a_reply() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Reset);
-    all_fail(&proxy.url(), &proxy.address());
-}
-
-#[test]
-fn a_server_that_hangs_or_closes_while_tls_is_agreed_on() {
-    let redis = Redis::start();
-    for mode in [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])] {
-        let proxy = Proxy::new(&redis, mode);
-        all_fail(&proxy.url().replace("redis://", "rediss://"), &proxy.address());
-    }
-}
-
-#[test]
-fn a_server_that_drips() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Drip(ms(100)));
-    all_fail(&proxy.url(), &proxy.address());
 }
 
 #[test]
@@ -126,18 +97,6 @@ fn a_server_that_talks_garbage() {
         {
             fails(&proxy.url(), &proxy.address(), arguments);
         }
-    }
-}
-
-#[test]
-fn something_that_is_no_redis_is_told_in_one_clean_line() {
-    let redis = Redis::start();
-    let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
-    let proxy = Proxy::new(&redis, Mode::Garbage(page));
-    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is the address right?\n";
-    for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
-        let test = Test::new(&proxy).args(arguments).status(69);
-        test.stdout(any()).stderr(like(said)).run();
     }
 }
 
@@ -196,11 +155,16 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
         let test = redlock(&proxy, "acquire backup").status(status);
         test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
     }
-    // What a TLS port does.
-    proxy.set(Mode::Cut);
-    let said = "closed the connection; is Redis running there, or is it a TLS port (rediss://)?";
-    let test = redlock(&proxy, "acquire backup").status(69);
-    test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
+    let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
+    for (mode, said) in [
+        // What a TLS port does.
+        (Mode::Cut, "closed the connection; is Redis running there, or is it a TLS port (rediss://)?"),
+        (Mode::Garbage(page), "sent something other than a Redis reply (it cannot be parsed); is the address right?"),
+    ] {
+        proxy.set(mode);
+        let test = redlock(&proxy, "acquire backup").status(69);
+        test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
+    }
 }
 
 #[test]
@@ -292,8 +256,7 @@ fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let proxy = Proxy::new(&redis, Mode::BlackHole);
     // A third would be over six seconds.
     for (ttl, least, most) in [("1s", 250, 10_000), ("20s", 2_000, 6_000)] {
-        let test = redlock(&proxy, format!("acquire backup --ttl {ttl}")).status(69);
-        let finished = test.stderr(message(["timed out"])).run();
+        let finished = redlock(&proxy, format!("acquire backup --ttl {ttl}")).fails(69, ["timed out"]).run();
         assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);
     }
 }

@@ -365,8 +365,7 @@ fn looking_starts_nothing_and_creates_nothing() {
     assert_eq!(status(&place, "backup")["state"], "free");
     redlock("local:", "status backup").env("HOME", "/nonexistent").stdout(like("backup  free\n<lines>")).run();
     assert!(!Path::new("/nonexistent").exists());
-    let test = redlock("local:", "acquire backup").env("HOME", "/proc").status(69);
-    test.stderr(message(["/proc/.local/state/redlock"])).run();
+    redlock("local:", "acquire backup").env("HOME", "/proc").fails(69, ["/proc/.local/state/redlock"]).run();
 }
 
 #[test]
@@ -530,7 +529,7 @@ fn a_full_disk_is_told_with_the_log() {
         test.stdout(any()).stderr(perhaps(["local:"])).run().ended != Ended::Status(0)
     };
     let full = tries.clone().find(fails).unwrap();
-    Test::new(&place).args(["acquire", &full]).status(69).stderr(message(["local:", "exited", &log])).run();
+    Test::new(&place).args(["acquire", &full]).fails(69, ["local:", "exited", &log]).run();
     // Once there is room again, all is as it was.
     fs::remove_file(disk.0.join("filler")).unwrap();
     release(&place, "backup", &token);

@@ -6,13 +6,11 @@ use crate::support::{Redis, SOON, Where, acquire, any, eventually, like, message
 #[track_caller]
 fn works<W: Where + ?Sized>(servers: &W) {
     let token = acquire(servers, "backup");
-    let waiter = redlock(servers, "run -q backup --wait -- echo served");
-    let waiter = waiter.stdout("served\n").spawn();
+    let waiter = redlock(servers, "run -q backup --wait -- echo served").stdout("served\n").spawn();
     eventually(SOON, "it waits", || status(servers, "backup")["waiting"] == 1);
     let held = redlock(servers, "acquire backup").status(75);
     held.stderr(message(["\"backup\" is held by"])).run();
-    let extend = redlock(servers, format!("extend -q backup --token {token} --ttl 1m"));
-    extend.run();
+    redlock(servers, format!("extend -q backup --token {token} --ttl 1m")).run();
     redlock(servers, "status").stdout(like("<lines>backup<lines>")).run();
     release(servers, "backup", &token);
     waiter.finish();

@@ -8,26 +8,20 @@ const KEY: &str = "redlock:backup";
 /// A primary, its replica, and the name that leads to the primary.
 fn pair() -> (Redis, Redis, Proxy) {
     let primary = Redis::with_tcp(&[]);
-    let address = primary.address();
-    let (host, port) = address.split_once(':').unwrap();
-    let replica = Redis::with_tcp(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
-    eventually(SOON, "replicated", || replica.info("master_link_status") == "up");
+    let replica = Redis::replica_of(&primary, &[]);
     let name = Proxy::new(&primary, Mode::Pass);
     (primary, replica, name)
 }
 
 /// The two change their parts, and after that the name leads to the new primary.
 fn fail_over(old: &Redis, new: &Redis, name: &Proxy) {
-    let address = new.address();
-    let (host, port) = address.split_once(':').unwrap();
     new.command(&["REPLICAOF", "NO", "ONE"]);
-    old.command(&["REPLICAOF", host, port]);
+    old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
     name.move_to(new);
 }
 
 fn ready(test: Test) -> Running {
-    let job = test.args(["--", "sh", "-c", "echo ready; read line || :"]);
-    let job = job.spawn();
+    let job = test.args(["--", "sh", "-c", "echo ready; read line || :"]).spawn();
     job.prints("ready");
     job
 }

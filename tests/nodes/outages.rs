@@ -181,9 +181,9 @@ fn what_cannot_heal_ends_a_wait_at_once() {
     let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
     let url = redis.tcp_url().replace("redis://", "redis://:wr0ng@");
     for command in commands() {
-        waiting(url.as_str(), command, &["--wait"]).status(78).stderr(message(["WRONGPASS"])).run();
+        waiting(url.as_str(), command, &["--wait"]).fails(78, ["WRONGPASS"]).run();
     }
-    redlock(url.as_str(), "wait backup").status(78).stderr(message(["WRONGPASS"])).run();
+    redlock(url.as_str(), "wait backup").fails(78, ["WRONGPASS"]).run();
 }
 
 #[test]

@@ -2,8 +2,7 @@
 //! nothing of a lock that they do not know.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, any, eventually, message, ms, perhaps, redlock, restarted,
-    send, when,
+    Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, any, eventually, ms, perhaps, redlock, restarted, send, when,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -96,7 +95,7 @@ fn without_the_key_it_has_not_answered() {
     unanswered(&["release", "backup", "--token", &token]).stderr(restarted()).run();
     // With the answers of two that need not know better, it would not be held.
     let sure = |arguments: &[&str]| Test::new(&nodes).args(arguments).stdout(any());
-    sure(&["extend", "backup", "--token", &token]).status(77).stderr(message(["\"backup\" is not held"])).run();
+    sure(&["extend", "backup", "--token", &token]).fails(77, ["\"backup\" is not held"]).run();
     sure(&["status", "backup", "--exit-code"]).run();
 }
 
@@ -134,8 +133,7 @@ fn a_waiter_is_told_at_once_and_served_when_it_is_over() {
 fn a_node_that_was_started_in_the_future_was_started_now() {
     let nodes = Redis::aged(3, -3_600);
     by_default(&nodes).args(["acquire", "--name", "backup"]).status(69).stderr(restarted()).run();
-    let test = redlock(&nodes[0], "acquire backup --quarantine 1m").status(69);
-    test.stderr(restarted()).run();
+    redlock(&nodes[0], "acquire backup --quarantine 1m").status(69).stderr(restarted()).run();
     assert!(nodes.iter().all(|node| !node.exists(FENCE)));
     let said = when("not ready", |text| text.contains("started 0s ago: it may have forgotten leases"));
     by_default(&nodes).arg("doctor").status(69).stdout(said).run();
@@ -159,7 +157,7 @@ fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
         refused(arguments);
     }
     let off = |arguments: &[&str]| by_default(&nodes).args(["--quarantine", "0"]).args(arguments);
-    let token = off(&["acquire", "backup"]).stdout(any()).run().token();
+    let token = off(&["acquire", "backup"]).token();
     // Whoever has the lock: a waiter would be refused at the end of its wait.
     take.iter().for_each(|arguments| refused(arguments));
     off(&["release", "-q", "backup", "--token", &token]).run();
@@ -175,7 +173,7 @@ fn a_list_of_nothing_but_unknown_locks_is_no_list() {
     for names in ["", "*", "b*", "backup other"] {
         for format in ["text", "json"] {
             let test = by_default(&nodes).arg("status").args(names.split_whitespace()).args(["--format", format]);
-            let finished = test.status(69).stdout(any()).stderr(message(["cannot vote for another"])).run();
+            let finished = test.fails(69, ["cannot vote for another"]).stdout(any()).run();
             assert!(!finished.stdout.contains("NAME") && !finished.stdout.contains("locks\":["), "{}", finished.stdout);
         }
     }

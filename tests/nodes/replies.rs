@@ -1,7 +1,7 @@
 //! Error replies, known and unknown: those that are for good end a call with 78; all others heal, since proxies, modules and
 //! later versions have errors of their own.
 
-use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, message, perhaps, redlock, when};
+use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, perhaps, redlock, when};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -115,7 +115,7 @@ fn a_waiter_gets_the_lock_when_the_server_is_itself_again() {
     with_each(|redis, proxy, reply, status| {
         let test = Test::new(proxy).args(["run", "backup", "--wait", "20s", "--", "echo", "started"]);
         if status == 78 {
-            test.status(78).stderr(message(["\"backup\""])).run();
+            test.fails(78, ["\"backup\""]).run();
             return;
         }
         let waiter = test.stdout("started\n").stderr(perhaps(["trying again", "acquired"])).spawn();
@@ -151,7 +151,7 @@ fn a_take_that_was_executed_and_answered_with_an_error_is_withdrawn() {
         let redis = Redis::start();
         crate::support::teach_scripts(&redis);
         let proxy = Proxy::new(&redis, Mode::Misreport(reply.to_owned()));
-        Test::new(&proxy).args(["acquire", "backup"]).status(69).stderr(message(["\"backup\""])).run();
+        Test::new(&proxy).args(["acquire", "backup"]).fails(69, ["\"backup\""]).run();
         eventually(SOON, reply, || !redis.exists(KEY));
     }
 }
@@ -160,7 +160,7 @@ fn a_take_that_was_executed_and_answered_with_an_error_is_withdrawn() {
 fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
     let redis = Redis::start();
     let arguments = ["acquire", "backup", "--replicas", "1", "--node-timeout", "10s", "--ttl", "1m"];
-    let call = Test::new(&redis).args(arguments).status(69).stderr(message(["\"backup\"", "UNBLOCKED"])).spawn();
+    let call = Test::new(&redis).args(arguments).fails(69, ["\"backup\"", "UNBLOCKED"]).spawn();
     let blocked = || {
         let clients: String = redis.query(&["CLIENT", "LIST"]);
         let client = clients.lines().find(|client| client.contains("cmd=wait")).map(str::to_owned);

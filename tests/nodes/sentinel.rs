@@ -1,19 +1,12 @@
 //! A service with Sentinels: one node, whose server changes. And `--replicas`.
 
 use crate::support::{
-    Authority, Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually,
-    in_the_end, is_renewed, job, like, message, ms, perhaps, permit, redlock, release, status,
+    Authority, Contenders, Directory, Ended, Line, Numbered, SOON, Sentinels, Test, acquire, any, eventually,
+    fencing_token, in_the_end, is_renewed, job, like, message, ms, perhaps, permit, redlock, release, status,
 };
 use nix::sys::signal::Signal;
-use std::sync::Arc;
-use std::time::Duration;
 
 const KEY: &str = Line::KEY;
-
-#[track_caller]
-fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
-    status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
-}
 
 #[test]
 fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
@@ -26,7 +19,7 @@ fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
     redlock(&service, "acquire backup").turned_away().run();
     let (url, unknown) = (service.url(), "no-such-service");
     let test = Test::bare().args(["acquire", "backup", "--redis", &url.replace(Sentinels::SERVICE, unknown)]);
-    test.status(78).stderr(message(["\"backup\"", unknown, "is not a service that this Sentinel knows"])).run();
+    test.fails(78, ["\"backup\"", unknown, "is not a service that this Sentinel knows"]).run();
     service.pause(1);
     redlock(&service, format!("extend -q backup --token {token}")).run();
     assert_eq!(status(&service, "backup")["state"], "held");
@@ -35,7 +28,7 @@ fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
     assert!(!service.servers[0].exists(KEY));
     service.kill(1);
     service.kill(2);
-    redlock(&service, "acquire backup").status(69).stderr(message(["\"backup\"", Sentinels::SERVICE])).run();
+    redlock(&service, "acquire backup").fails(69, ["\"backup\"", Sentinels::SERVICE]).run();
 }
 
 #[test]
@@ -43,8 +36,7 @@ fn the_documented_permissions_suffice() {
     let service = Sentinels::start(1);
     service.servers.iter().for_each(|server| permit(server, "+role +wait"));
     let url = service.url().replace("://", "://locks:secret@");
-    let test = redlock(url.as_str(), "run -q --replicas 1 backup -- redlock status");
-    test.stdout(like("<lines>backup<lines>")).run();
+    redlock(url.as_str(), "run -q --replicas 1 backup -- redlock status").stdout(like("<lines>backup<lines>")).run();
     assert!(!service.servers[0].exists(KEY));
 }
 
@@ -53,8 +45,7 @@ fn sentinels_have_a_login_of_their_own() {
     let arguments = ["--requirepass", "of-the-server", "--masterauth", "of-the-server"];
     let lines = format!("requirepass of-the-sentinel\nsentinel auth-pass mymaster of-the-server\n{}", Sentinels::CALM);
     let directory = Directory::new();
-    let file = directory.path().join("password");
-    std::fs::write(&file, "of-the-server\n").unwrap();
+    let file = directory.file("password", "of-the-server\n");
     let service = Sentinels::with(1, &arguments, &lines);
     let acquire = |url: &str| {
         let test = Test::bare().args(["acquire", "backup", "--redis", url]).env("REDLOCK_PASSWORD_FILE", &file);
@@ -72,16 +63,10 @@ fn sentinels_have_a_login_of_their_own() {
 #[test]
 fn a_job_and_the_line_survive_a_fail_over() {
     let mut service = Sentinels::failing_over(2);
-    let directory = Arc::new(Directory::new());
     let (mut holder, writer) = job(&service, &["--ttl", "30s"], 0);
     let token = service.servers[0].get(KEY).unwrap();
     let fence = fencing_token(&service);
-    let waiter = |number: usize| {
-        let test = redlock(&service, "run -q backup --wait -- sh -c");
-        let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order")).in_directory(&directory);
-        test.within(Duration::from_secs(60))
-    };
-    let waiters: Vec<Running> = (0..3).map(|number| Line::join(&service.servers[0], waiter(number))).collect();
+    let waiters = Numbered::join(&service, 3, || Line::length(&service.servers[0]));
     service.servers[0].kill();
     let new = service.fails_over_from(0);
     let new = &service.servers[new];
@@ -95,15 +80,7 @@ fn a_job_and_the_line_survive_a_fail_over() {
     eventually(SOON, "each hears the new primary", || Line::listeners(new) == 3);
     drop(writer);
     holder.finish();
-    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
-    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
-    let order: Vec<(usize, u64)> = order
-        .lines()
-        .map(|line| line.split_once(' ').unwrap())
-        .map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()))
-        .collect();
-    assert!(order.iter().map(|(number, _)| *number).eq(0..3), "{order:?}");
-    assert!(order[0].1 > fence && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
+    assert!(waiters.are_served_in_order() > fence);
     assert!(Line::is_clean(new));
 }
 
@@ -228,8 +205,7 @@ fn a_server_that_does_not_say_it_is_primary_is_not_used() {
     let [named, other] = [&service.servers[0], &service.servers[1]];
     other.command(&["REPLICAOF", "NO", "ONE"]);
     named.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    let test = redlock(&service, "acquire backup").status(69);
-    test.stderr(message(["\"backup\"", &named.address(), "not a primary"])).run();
+    redlock(&service, "acquire backup").fails(69, ["\"backup\"", &named.address(), "not a primary"]).run();
 }
 
 #[test]
@@ -237,7 +213,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
     let service = Sentinels::start(1);
     let replica = service.servers[1].tcp_url();
     let test = Test::bare().args(["acquire", "backup", "--redis", &replica]);
-    test.status(69).stderr(message(["\"backup\"", &service.servers[1].address(), "READONLY"])).run();
+    test.fails(69, ["\"backup\"", &service.servers[1].address(), "READONLY"]).run();
 }
 
 #[test]
@@ -247,8 +223,7 @@ fn a_job_survives_a_fail_over_by_tls() {
     let url = service.url().replace("redis+", "rediss+");
     let test = |url: &str| Test::new(url).env("REDLOCK_TLS_CA", authority.certificate());
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = test(&url).args(["run", "-q", "backup", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
-    let job = job.spawn();
+    let job = test(&url).args(["run", "-q", "backup", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader).spawn();
     job.prints("ready");
     let token = service.servers[0].get(KEY);
     service.servers[0].kill();

@@ -72,8 +72,7 @@ fn a_wait_ends_with_what_the_server_says_last_however_late_that_comes() {
             let redis = &redis;
             scope.spawn(move || {
                 let proxy = Proxy::new(redis, Mode::Delay(ms(150)));
-                let test = redlock(&proxy, "acquire -q backup --wait").arg(wait);
-                test.turned_away().run();
+                redlock(&proxy, "acquire -q backup --wait").arg(wait).turned_away().run();
             });
         }
     });

@@ -13,8 +13,14 @@ const KEY: &str = "redlock:backup";
 /// One call, which ends with this status and a message with these texts.
 #[track_caller]
 fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
-    let test = test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]);
-    test.status(code).stderr(message(fragments)).run();
+    test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]).fails(code, fragments).run();
+}
+
+/// A server that asks for a certificate, its authority, and a client's certificate that it accepts.
+fn asking() -> (Tls, Authority, Certificate) {
+    let authority = Authority::new();
+    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
+    (Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]), authority, known)
 }
 
 /// What lets redlock show this certificate.
@@ -68,16 +74,13 @@ fn what_is_wrong_with_the_servers_certificate_is_told() {
     tls.show(&another.issue("DNS:localhost", 2));
     told(Test::new(&tls), 78, [&node, "invalid peer certificate"]);
     // It cannot heal by waiting.
-    let test = redlock(&tls, "run backup --wait -- echo started");
-    test.status(78).stderr(message(["invalid peer certificate"])).within(SOON).run();
+    redlock(&tls, "run backup --wait -- echo started").fails(78, ["invalid peer certificate"]).within(SOON).run();
     assert!(tls.redis.keys_without_the_memory().is_empty());
 }
 
 #[test]
 fn a_server_that_asks_for_a_certificate_gets_it() {
-    let authority = Authority::new();
-    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
-    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    let (tls, _authority, known) = asking();
     told(Test::new(&tls), 78, [&tls.address(), "CertificateRequired", "--tls-cert"]);
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.2"]);
     told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
@@ -167,7 +170,7 @@ fn a_url_with_the_wrong_scheme_is_told() {
     let (tls, _authority) = Tls::start();
     let plain = tls.url().replace("rediss://", "redis://");
     told(Test::new(plain.as_str()), 69, [&tls.address(), "rediss://"]);
-    redlock(plain.as_str(), "status").status(69).stderr(message(["rediss://"])).run();
+    redlock(plain.as_str(), "status").fails(69, ["rediss://"]).run();
     let redis = Redis::with_tcp(&[]);
     let by_tls = redis.tcp_url().replace("redis://", "rediss://");
     told(Test::new(by_tls.as_str()), 69, [&redis.address(), "redis://"]);
@@ -192,7 +195,7 @@ fn the_server_is_told_which_name_is_asked_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = format!("rediss://localhost:{port}");
-    let call = redlock(url.as_str(), "acquire x").status(69).stderr(message(["\"x\""])).spawn();
+    let call = redlock(url.as_str(), "acquire x").fails(69, ["\"x\""]).spawn();
     let mut hello = [0; 512];
     let read = listener.accept().unwrap().0.read(&mut hello).unwrap();
     assert!(hello[..read].windows(9).any(|text| text == b"localhost"), "{:?}", &hello[..read]);
@@ -238,9 +241,7 @@ fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
 
 #[test]
 fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
-    let authority = Authority::new();
-    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
-    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    let (tls, authority, known) = asking();
     let password = known.key.with_extension("password");
     std::fs::write(&password, "first\n").unwrap();
     let change = |how| tls.redis.command(&["ACL", "SETUSER", "locks", "on", "+@all", "~*", "&*", "resetpass", how]);
@@ -264,9 +265,7 @@ fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
 
 #[test]
 fn a_call_that_waits_outlives_the_moment_between_two_files() {
-    let authority = Authority::new();
-    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
-    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    let (tls, authority, known) = asking();
     let password = known.key.with_extension("password");
     std::fs::write(&password, "first\n").unwrap();
     let rules = ["ACL", "SETUSER", "locks", "on", "+@all", "~*", "&*", "resetpass", ">second"];
@@ -279,7 +278,7 @@ fn a_call_that_waits_outlives_the_moment_between_two_files() {
         test.args(["run", "-q", "backup"]).args(arguments).args(["--", "echo", "started"])
     };
     // Neither the key nor the password are the new ones yet.
-    call(&[]).status(64).stderr(message(["KeyMismatch"])).run();
+    call(&[]).fails(64, ["KeyMismatch"]).run();
     let waiter = call(&["--wait", "20s"]).stdout("started\n").spawn();
     std::thread::sleep(ms(300));
     std::fs::rename(&next.key, &known.key).unwrap();
@@ -288,5 +287,5 @@ fn a_call_that_waits_outlives_the_moment_between_two_files() {
     waiter.finish();
     // What stays wrong ends the wait.
     std::fs::write(&password, "third\n").unwrap();
-    call(&["--wait"]).status(78).stderr(message(["WRONGPASS"])).run();
+    call(&["--wait"]).fails(78, ["WRONGPASS"]).run();
 }

@@ -24,10 +24,7 @@ fn the_dead_cost_nothing() {
     let dead: Vec<Running> = (0..20).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
     let alive = Line::join(&redis, Line::waiter(&redis));
     drop(dead); // kill -9
-    eventually(SOON, "their connections are closed", || {
-        let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
-        channels.len() == 1
-    });
+    eventually(SOON, "their connections are closed", || Line::listeners(&redis) == 1);
     assert_eq!(Line::length(&redis), 21);
     let (next, time) = pass_on(&redis, &token);
     assert_eq!(alive.finish().token(), next);
@@ -78,10 +75,7 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     let third = Line::join(&redis, Line::waiter(&redis));
     let before = Line::waiters(&redis);
     proxy.set(Mode::Cut);
-    eventually(SOON, "the server has noticed", || {
-        let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
-        channels.len() == 2
-    });
+    eventually(SOON, "the server has noticed", || Line::listeners(&redis) == 2);
     let (next, _) = pass_on(&redis, &token);
     assert_eq!(second.finish().token(), next);
     proxy.set(Mode::Pass);
@@ -126,10 +120,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             redis.command(&["SAVE"]);
         }
         redis.restart();
-        eventually(SOON, "all are in line again", || {
-            let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
-            channels.len() == 3 && Line::length(&redis) == 3
-        });
+        eventually(SOON, "all are in line again", || Line::listeners(&redis) == 3 && Line::length(&redis) == 3);
         eventually(SOON, "in the same order", || Line::waiters(&redis) == before);
         let mut token = redis.get(Line::KEY).unwrap();
         for mut waiter in waiters {
@@ -155,8 +146,7 @@ fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
             let token = acquire(&redis, Line::NAME);
             let waiter = |wait: &str| {
                 let command = if run { "run" } else { "acquire" };
-                let test = Test::new(&redis).args([command, "-q", "--name", Line::NAME]);
-                let test = test.arg(format!("--wait={wait}"));
+                let test = Test::new(&redis).args([command, "-q", "--name", Line::NAME]).arg(format!("--wait={wait}"));
                 if run { test.args(["--", "true"]) } else { test }
             };
             let gone = match signal {

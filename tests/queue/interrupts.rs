@@ -150,8 +150,7 @@ fn a_wait_that_any_signal_interrupts_leaves_nothing() {
     acquire(&redis, "backup");
     let before = redis.keys_without_the_memory();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
-        let test = redlock(&redis, "run backup --wait -- echo started");
-        let mut waiter = test.interrupted(signal).spawn();
+        let mut waiter = redlock(&redis, "run backup --wait -- echo started").interrupted(signal).spawn();
         waiter.stderr_line();
         // Two that do not ask for an end.
         waiter.send(Signal::SIGWINCH);

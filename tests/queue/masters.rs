@@ -1,8 +1,8 @@
 //! Waiting in line on several masters: the same line on each, and a majority that calls.
 
 use crate::support::{
-    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, any, eventually, message, redlock, release, several,
-    status,
+    Directory, Line, Numbered, Redis, Running, SOON, Test, acquire_on_all, any, eventually, message, redlock, release,
+    several, status,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -58,24 +58,11 @@ fn twenty_waiters_over_five_masters_all_get_it_though_two_die() {
 
 #[test]
 fn waiters_are_served_in_the_order_in_which_they_came() {
-    let (nodes, directory) = (several(3), Arc::new(Directory::new()));
+    let nodes = several(3);
     let token = acquire_on_all(&nodes, Line::NAME);
-    let waiters: Vec<Running> = (0..10)
-        .map(|number| {
-            let test = Test::new(&nodes)
-                .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
-                .args(["sh", "-c", &format!("echo {number} >>order")])
-                .in_directory(&directory);
-            join_all(&nodes, test.within(Duration::from_secs(60)))
-        })
-        .collect();
+    let waiters = Numbered::join(&nodes, 10, || nodes.iter().map(Line::length).min().unwrap());
     release(&nodes, Line::NAME, &token);
-    for waiter in waiters {
-        waiter.finish();
-    }
-    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
-    let order: Vec<&str> = order.lines().collect();
-    assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    waiters.are_served_in_order();
 }
 
 #[test]

@@ -1,49 +1,20 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Ended, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
-    at_last, eventually, like, message, ms, myself, processor_time, redlock, release, status, teach_scripts,
+    Ended, Line, Mode, Monitor, Numbered, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, at_last,
+    eventually, like, message, ms, myself, processor_time, redlock, release, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Starts `run --wait` so many times, one after the other has joined. Each will write its number to the file `order`.
-#[track_caller]
-fn numbered(redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
-    numbered_at(redis, redis, directory, count)
-}
-
-/// The same, where the waiters reach the server in another way than the test.
-#[track_caller]
-fn numbered_at(servers: &dyn Where, redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
-    let waiter = |number: usize| {
-        Test::new(servers)
-            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
-            .args(["sh", "-c", &format!("echo {number} >>order")])
-            .in_directory(directory)
-            .within(Duration::from_secs(60))
-    };
-    (0..count).map(|number| Line::join(redis, waiter(number))).collect()
-}
-
-fn order(directory: &Directory) -> Vec<usize> {
-    let text = std::fs::read_to_string(directory.path().join("order")).unwrap();
-    text.lines().map(|line| line.parse().unwrap()).collect()
-}
 
 #[track_caller]
 fn served_in_order(servers: &dyn Where, redis: &Redis, count: usize) {
-    let directory = Arc::new(Directory::new());
     let token = acquire(redis, Line::NAME);
-    let waiters = numbered_at(servers, redis, &directory, count);
+    let waiters = Numbered::join(servers, count, || Line::length(redis));
     assert_eq!(status(servers, Line::NAME)["waiting"], count);
     release(redis, Line::NAME, &token);
-    waiters.into_iter().for_each(|waiter| {
-        waiter.finish();
-    });
-    assert_eq!(order(&directory), (0..count).collect::<Vec<_>>());
+    waiters.are_served_in_order();
     assert!(Line::is_clean(redis));
 }
 
@@ -61,24 +32,18 @@ fn waiters_are_served_in_the_order_in_which_they_came_by_tls() {
 
 #[test]
 fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
-    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let redis = Redis::start();
     // Slow, so that it is asking when they come.
     let slow = Proxy::new(&redis, Mode::Delay(ms(15)));
     let token = acquire(&redis, Line::NAME);
-    let waiter = |number| {
-        let servers: &dyn Where = if number == 0 { &slow } else { &redis };
-        Test::new(servers)
-            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
-            .args(["sh", "-c", &format!("echo {number} >>order")])
-            .in_directory(&directory)
-    };
-    let mut waiters: Vec<Running> = (0..2).map(|number| Line::join(&redis, waiter(number))).collect();
+    let mut first = Line::join(&redis, Line::waiter(&slow));
+    let mut second = Line::join(&redis, Line::waiter(&redis));
     let line = Line::waiters(&redis);
     let mut storm = |storm: usize| {
         for _ in 0..storm {
             for signal in [Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD] {
-                if !waiters[0].has_ended() {
-                    waiters[0].send(signal);
+                if !first.has_ended() {
+                    first.send(signal);
                 }
             }
             std::thread::sleep(ms(1)); // at this moment and at that
@@ -88,10 +53,10 @@ fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
     assert_eq!(Line::waiters(&redis), line);
     release(&redis, Line::NAME, &token);
     storm(100);
-    waiters.into_iter().for_each(|waiter| {
-        waiter.finish();
-    });
-    assert_eq!(order(&directory), [0, 1]);
+    let token = first.finish().token();
+    assert!(!second.has_ended(), "it was overtaken");
+    release(&redis, Line::NAME, &token);
+    second.finish();
 }
 
 #[test]
@@ -138,8 +103,7 @@ fn a_newcomer_does_not_overtake_a_live_head() {
             release(&redis, Line::NAME, &token);
             assert_ne!(newcomer.finish().token(), token);
         } else {
-            let newcomer = redlock(&redis, "acquire --name").arg(Line::NAME);
-            newcomer.status(75).stderr(message(["\"backup\" is"])).run();
+            redlock(&redis, "acquire --name").arg(Line::NAME).fails(75, ["\"backup\" is"]).run();
             let token = first.finish().token();
             assert_eq!(redis.get(Line::KEY), Some(token));
         }
@@ -148,15 +112,13 @@ fn a_newcomer_does_not_overtake_a_live_head() {
 
 #[test]
 fn a_hand_over_takes_no_more_than_eight_requests() {
-    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let redis = Redis::start();
     teach_scripts(&redis);
     let token = acquire(&redis, Line::NAME);
     let monitor = Monitor::new(&redis);
-    let waiters = numbered(&redis, &directory, 10);
+    let waiters = Numbered::join(&redis, 10, || Line::length(&redis));
     release(&redis, Line::NAME, &token);
-    waiters.into_iter().for_each(|waiter| {
-        waiter.finish();
-    });
+    waiters.are_served_in_order();
     let ours = ["EVAL", "EVALSHA", "SUBSCRIBE", "HELLO", "CLIENT", "AUTH", "SCRIPT"];
     let mut sent = monitor.commands(&redis);
     sent.retain(|command| ours.contains(&command.as_str()));
@@ -181,24 +143,20 @@ fn both_connections_of_a_waiter_have_their_name() {
 
 #[test]
 fn a_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
-    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let redis = Redis::start();
     let token = acquire_for(&redis, Line::NAME, "5m");
-    let waiters = numbered(&redis, &directory, 100);
-    let all = || waiters.iter().map(Running::pid);
+    let waiters = Numbered::join(&redis, 100, || Line::length(&redis));
     let calls = || {
         let evaluated = crate::support::command_calls(&redis);
         ["eval", "evalsha"].iter().filter_map(|name| evaluated.get(*name)).sum::<u64>()
     };
-    let (looked, used, start) = (calls(), processor_time(all()), Instant::now());
+    let (looked, used, start) = (calls(), processor_time(waiters.pids()), Instant::now());
     std::thread::sleep(Duration::from_secs(2)); // the time that is measured
-    let (looked, used, time) = (calls() - looked, processor_time(all()) - used, start.elapsed().as_secs_f64());
+    let (looked, used, time) = (calls() - looked, processor_time(waiters.pids()) - used, start.elapsed().as_secs_f64());
     assert!(f64::from(u32::try_from(looked).unwrap()) < 25.0 * time, "{looked} looks in {time} s");
     assert!(used.as_secs_f64() < 0.1 * time, "{used:?} in {time} s");
     release(&redis, Line::NAME, &token);
-    waiters.into_iter().for_each(|waiter| {
-        waiter.finish();
-    });
-    assert_eq!(order(&directory), (0..100).collect::<Vec<_>>());
+    waiters.are_served_in_order();
     assert!(Line::is_clean(&redis));
 }
 
@@ -244,7 +202,7 @@ fn status_tells_who_waits() {
     for number in 10..22 {
         redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "1", &format!("x\u{1f}h{number}\u{1f}1\u{1f}u\u{1f}")]);
     }
-    let text = redlock(&redis, "status backup").stdout(any()).run().stdout;
+    let text = redlock(&redis, "status backup").text();
     assert!(text.contains("u@h19, pid 1, for ") && text.ends_with("          and 2 more\n"), "{text}");
     assert_eq!(status(&redis, Line::NAME)["waiters"][11]["host"], "h21");
 }
@@ -269,7 +227,6 @@ fn wait_does_not_wait_for_the_dead() {
     drop(Line::join(&redis, Line::waiter(&redis)));
     assert_eq!(Line::length(&redis), 1);
     redis.command(&["DEL", Line::KEY]);
-    let waiter = redlock(&redis, "wait -q").arg(Line::NAME);
-    waiter.within(SOON).run();
+    redlock(&redis, "wait -q").arg(Line::NAME).within(SOON).run();
     assert!(Line::is_clean(&redis));
 }

@@ -250,9 +250,14 @@ impl Test {
         self
     }
 
+    /// It ends with this status, and one line with these texts says why.
+    pub(crate) fn fails<const N: usize>(self, status: i32, fragments: [&str; N]) -> Test {
+        self.status(status).stderr(super::message(fragments))
+    }
+
     /// It ends with 75, and one line says why.
     pub(crate) fn turned_away(self) -> Test {
-        self.status(75).stderr(super::message(["\"backup\""]))
+        self.fails(75, ["\"backup\""])
     }
 
     /// This signal ends it, and the last line says so.
@@ -377,5 +382,23 @@ impl Test {
     #[track_caller]
     pub(crate) fn run(self) -> Finished {
         self.spawn().finish()
+    }
+
+    /// The same, and returns what it prints, whatever that is.
+    #[track_caller]
+    pub(crate) fn text(self) -> String {
+        self.stdout(super::any()).run().stdout
+    }
+
+    /// The same, if it is the token of a lease.
+    #[track_caller]
+    pub(crate) fn token(self) -> String {
+        self.stdout(super::any()).run().token()
+    }
+
+    /// The same, if it is one JSON object.
+    #[track_caller]
+    pub(crate) fn json(self) -> serde_json::Value {
+        self.stdout(super::any()).run().json()
     }
 }

@@ -61,6 +61,12 @@ pub(crate) fn status<W: Where + ?Sized>(servers: &W, name: &str) -> serde_json::
     test.stdout(when("an object", |text| text.starts_with('{'))).run().json()
 }
 
+/// The fencing token of who has the lock `backup`.
+#[track_caller]
+pub(crate) fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
+    status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
+}
+
 /// Several servers that know all scripts.
 #[track_caller]
 pub(crate) fn several(count: usize) -> Vec<Redis> {
@@ -69,20 +75,14 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node.
-#[track_caller]
-pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
-    acquire_on_all_for(nodes, name, "30s")
-}
-
-/// Takes a lock on every node. A call that has its majority need not wait for the rest of them, so that
+/// Takes a lock for 30 seconds on every node. A call that has its majority need not wait for the rest of them, so that
 /// on a busy machine one may be left out: then again.
 #[track_caller]
-pub(crate) fn acquire_on_all_for(nodes: &Vec<Redis>, name: &str, ttl: &str) -> String {
+pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
     let mut taken = String::new();
     eventually(SOON, "taken on all nodes", || {
-        taken = acquire_for(nodes, name, ttl);
+        taken = acquire(nodes, name);
         let deadline = Instant::now() + ms(500);
         loop {
             if nodes.iter().all(|node| node.get(&key).as_ref() == Some(&taken)) {

@@ -35,8 +35,9 @@ pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use faults::{Caller, EPOLL_WAIT, Fault, Faults, Moment, POLL};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, at_last, eventually_on_none, in_the_end, is_renewed, job, key_is_renewed,
-    lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status, teach_scripts,
+    acquire, acquire_for, acquire_on_all, at_last, eventually_on_none, fencing_token, in_the_end, is_renewed, job,
+    key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status,
+    teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
@@ -44,7 +45,7 @@ pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Break, Mode, Proxy};
 pub(crate) use pty::Terminal;
-pub(crate) use queue::{Contenders, Line, processor_time};
+pub(crate) use queue::{Contenders, Line, Numbered, processor_time};
 pub(crate) use redis::{Redis, Where, free_port, other_clocks};
 pub(crate) use running::Running;
 pub(crate) use sentinel::Sentinels;
@@ -116,6 +117,14 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Writes a file, and returns its path.
+    #[track_caller]
+    pub(crate) fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
     }
 
     /// Writes a file that can be executed at once. A child does it: while this process has a file open for writing, so has

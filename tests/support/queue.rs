@@ -1,6 +1,6 @@
 //! A line of waiters for one lock, whose places are known: each is started when those before it are in the queue.
 
-use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually};
+use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +72,47 @@ impl Line {
             next != token && 2 * said.iter().filter(|one| **one == next).count() > count
         });
         next
+    }
+}
+
+/// Jobs that wait in line for the lock `backup`, and note their number and their fencing token when they have it.
+#[derive(Debug)]
+pub(crate) struct Numbered {
+    directory: Arc<Directory>,
+    running: Vec<Running>,
+}
+
+impl Numbered {
+    /// So many of them, each started when those before it are in line, of which there are `in_line` then.
+    #[track_caller]
+    pub(crate) fn join<W: Where + ?Sized>(servers: &W, count: usize, in_line: impl Fn() -> usize) -> Numbered {
+        let directory = Arc::new(Directory::new());
+        let join = |number: usize| {
+            let test = redlock(servers, "run -q backup --wait -- sh -c").in_directory(&directory);
+            let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order"));
+            let running = test.within(Duration::from_secs(60)).spawn();
+            eventually(SOON, "in line", || in_line() == number + 1);
+            running
+        };
+        Numbered { running: (0..count).map(join).collect(), directory }
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().map(Running::pid)
+    }
+
+    /// They came first, and are served first, each with a larger fencing token; the first one's.
+    #[track_caller]
+    pub(crate) fn are_served_in_order(self) -> u64 {
+        let count = self.running.len();
+        self.running.into_iter().for_each(|waiter| drop(waiter.finish()));
+        let order = std::fs::read_to_string(self.directory.path().join("order")).unwrap();
+        let pair =
+            |line: &str| line.split_once(' ').map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()));
+        let order: Vec<(usize, u64)> = order.lines().filter_map(pair).collect();
+        assert!(order.iter().map(|(number, _)| *number).eq(0..count), "{order:?}");
+        assert!(order.is_sorted_by(|(_, one), (_, next)| one < next), "{order:?}");
+        order[0].1
     }
 }
 

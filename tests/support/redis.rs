@@ -105,6 +105,15 @@ impl Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
+    /// A replica of this server, once it is in step.
+    pub(crate) fn replica_of(primary: &Redis, arguments: &[&str]) -> Redis {
+        let port = primary.port().to_string();
+        let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
+        let replica = Redis::with_tcp(&[&replica, arguments].concat());
+        super::eventually(SOON, "in step", || replica.info("master_link_status") == "up");
+        replica
+    }
+
     /// A server on 127.0.0.1:6379 of this network.
     pub(crate) fn on_default_port(network: &Arc<Network>) -> Redis {
         let redis = Redis::launch_in(Directory::new(), Some(network), &[], Some(6379), 0);
