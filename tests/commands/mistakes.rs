@@ -2,60 +2,70 @@
 
 use crate::support::{Redis, Test, any, like, redlock};
 
-/// Command lines that are refused with 64, and what they are told.
-const LINES: [(&str, &str); 141] = [
+/// Command lines that are refused with 64, and what they are told: `'X'; …` stands for `unexpected argument 'X' found; …`.
+const LINES: [(&str, &str); 156] = [
     // A second argument: each command has a form of its own.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
-    ("acquire x y", "unexpected argument 'y' found; acquire starts no command: redlock run NAME -- COMMAND"),
-    ("acquire x -- true", "unexpected argument 'true' found; acquire starts no command: redlock run NAME -- COMMAND"),
-    ("wait x y", "unexpected argument 'y' found; redlock wait NAME [--timeout D]"),
-    ("doctor x", "unexpected argument 'x' found; redlock doctor"),
-    ("completions bash zsh", "unexpected argument 'zsh' found; redlock completions SHELL"),
+    ("acquire x y", "'y'; acquire starts no command: redlock run NAME -- COMMAND"),
+    ("acquire x -- true", "'true'; acquire starts no command: redlock run NAME -- COMMAND"),
+    ("wait x y", "'y'; redlock wait NAME [--timeout D]"),
+    ("doctor x", "'x'; redlock doctor"),
+    ("completions bash zsh", "'zsh'; redlock completions SHELL"),
     ("run x true", "put -- before the command: redlock run NAME -- COMMAND"),
     // Nothing where something is needed.
     ("acquire", "missing lock name: redlock acquire NAME"),
     ("wait", "missing lock name: redlock wait NAME"),
     ("run x", "missing command: redlock run NAME -- COMMAND"),
     ("completions", "missing <SHELL>; redlock completions SHELL"),
+    ("acquire --name", "a value is required for '--name <NAME>' but none was supplied"),
+    ("extend --token t", "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together"),
+    ("release --token t", "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together"),
+    ("extend x", "missing --token"),
+    ("release x", "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now"),
+    ("acquire x --token t", "missing --reentrant; redlock acquire NAME"),
+    // The token that an acquire did not print.
+    ("extend x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    ("release x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    ("release x --token=", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    ("release x --force --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    ("status x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    ("acquire x --reentrant --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
+    // Combinations that make no sense.
+    ("acquire x -E 0", "-E 0 would let a script go on without the lock; it is for run only"),
+    ("release x --revoke --force", "the argument '--revoke' cannot be used with '--force'"),
+    ("extend x --name y --token t", "the argument '[NAME]' cannot be used with '--name <NAME>'"),
+    ("status x --watch -q", "--watch never ends, so it gives no status; leave out -q"),
     // Options of this command that begin so, and others like them.
-    ("run x --once -- true", "unexpected argument '--once' found; --once-per?"),
-    ("run x --max 5 -- true", "unexpected argument '--max' found; --slots?"),
-    ("run x --hold 5 -- true", "unexpected argument '--hold' found; --hold-at-least?"),
-    ("run x --kill 5 -- true", "unexpected argument '--kill' found; --kill-after?"),
-    ("run x --tls-c x -- true", "unexpected argument '--tls-c' found; --tls-ca or --tls-cert?"),
-    ("run --nam x -- true", "unexpected argument '--nam' found; --name?"),
-    ("status --watc", "unexpected argument '--watc' found; --watch?"),
-    ("log --wait", "unexpected argument '--wait' found; it is an option of run and acquire"),
-    ("-x", "unexpected argument '-x' found; it is an option of run and acquire"),
-    ("log --bogus", "unexpected argument '--bogus' found; redlock log -h shows its options"),
-    ("--bogus", "unexpected argument '--bogus' found; redlock -h shows how it is used"),
+    ("run x --once -- true", "'--once'; --once-per?"),
+    ("run x --max 5 -- true", "'--max'; --slots?"),
+    ("run x --hold 5 -- true", "'--hold'; --hold-at-least?"),
+    ("run x --kill 5 -- true", "'--kill'; --kill-after?"),
+    ("run x --tls-c x -- true", "'--tls-c'; --tls-ca or --tls-cert?"),
+    ("run --nam x -- true", "'--nam'; --name?"),
+    ("status --watc", "'--watc'; --watch?"),
+    ("log --wait", "'--wait'; it is an option of run and acquire"),
+    ("-x", "'-x'; it is an option of run and acquire"),
+    ("log --bogus", "'--bogus'; redlock log -h shows its options"),
+    ("-n backup echo", "'-n'; it is an option of run, acquire and log"),
+    ("--bogus", "'--bogus'; redlock -h shows how it is used"),
     // Words of other tools.
-    ("run x --nowait -- true", "unexpected argument '--nowait' found; one try is the default, as with -n"),
-    ("acquire x --no-wait", "unexpected argument '--no-wait' found; one try is the default, as with -n"),
-    ("run x --lease 30s -- true", "unexpected argument '--lease' found; run, acquire and extend have --ttl"),
-    ("acquire x --expire 30s", "unexpected argument '--expire' found; run, acquire and extend have --ttl"),
-    ("run -t 30s x -- true", "unexpected argument '-t' found; run, acquire and extend have --ttl, wait has --timeout"),
-    ("run -k 5 x -- true", "unexpected argument '-k' found; run has --kill-after"),
+    ("run x --nowait -- true", "'--nowait'; one try is the default, as with -n"),
+    ("acquire x --no-wait", "'--no-wait'; one try is the default, as with -n"),
+    ("run x --lease 30s -- true", "'--lease'; run, acquire and extend have --ttl"),
+    ("acquire x --expire 30s", "'--expire'; run, acquire and extend have --ttl"),
+    ("run -t 30s x -- true", "'-t'; run, acquire and extend have --ttl, wait has --timeout"),
+    ("run -k 5 x -- true", "'-k'; run has --kill-after"),
     // flock
-    (
-        "run -o x -- true",
-        "unexpected argument '-o' found; a lock is not an open file, so there is nothing to close for the job",
-    ),
-    ("run -F x -- true", "unexpected argument '-F' found; redlock stays beside the job, to renew the lease"),
-    ("run -u x", "unexpected argument '-u' found; put -- before the command: redlock run NAME -- COMMAND"),
-    (
-        "run --timeout 5 x -- true",
-        "unexpected argument '--timeout' found; run and acquire have --wait, wait has --timeout",
-    ),
-    ("-w 5 backup true", "unexpected argument '-w' found; run and acquire have --wait, wait has --timeout"),
+    ("run -o x -- true", "'-o'; a lock is not an open file, so there is nothing to close for the job"),
+    ("run -F x -- true", "'-F'; redlock stays beside the job, to renew the lease"),
+    ("run -u x", "'-u'; put -- before the command: redlock run NAME -- COMMAND"),
+    ("run --timeout 5 x -- true", "'--timeout'; run and acquire have --wait, wait has --timeout"),
+    ("-w 5 backup true", "'-w'; run and acquire have --wait, wait has --timeout"),
     ("run backup -n true", "put -- before the command: redlock run NAME -- COMMAND"),
     ("run backup true -n", "put -- before the command: redlock run NAME -- COMMAND"),
     ("run --name backup true", "put -- before the command: redlock run NAME -- COMMAND"),
-    (
-        "run --name backup ls -l",
-        "unexpected argument '-l' found; put -- before the command: redlock run NAME -- COMMAND",
-    ),
+    ("run --name backup ls -l", "'-l'; put -- before the command: redlock run NAME -- COMMAND"),
     ("run --name backup --wait 5 true", "put -- before the command: redlock run NAME -- COMMAND"),
     ("run x --name y -- true", "several locks are written --name A --name B"),
     ("run -c true", "missing lock name: redlock run NAME -- COMMAND"),
@@ -65,107 +75,85 @@ const LINES: [(&str, &str); 141] = [
     ),
     // consul lock, whose options have one dash
     ("run -try=5s x -- true", "long options have two dashes: --try"),
-    ("run -n=3 x -- true", "unexpected argument '-=' found; redlock run -h shows its options"),
+    ("run -n=3 x -- true", "'-='; redlock run -h shows its options"),
     ("run -name=x -- true", "long options have two dashes: --name"),
     ("run -wait 5m x -- true", "long options have two dashes: --wait"),
     ("run -child-exit-code x -- true", "long options have two dashes: --child-exit-code"),
     ("run x -timeout=5s -- true", "long options have two dashes: --timeout"),
     ("run x -verbose -- true", "long options have two dashes: --verbose"),
     ("-redis redis://h status", "long options have two dashes: --redis"),
-    ("run x --try 5s -- true", "unexpected argument '--try' found; run and acquire have --wait, wait has --timeout"),
-    (
-        "run x --monitor-retry 5 -- true",
-        "unexpected argument '--monitor-retry' found; run and acquire have --wait, wait has --timeout",
-    ),
+    ("run x --try 5s -- true", "'--try'; run and acquire have --wait, wait has --timeout"),
+    ("run x --monitor-retry 5 -- true", "'--monitor-retry'; run and acquire have --wait, wait has --timeout"),
     (
         "run x --child-exit-code -- true",
-        "unexpected argument '--child-exit-code' found; -E N is the status of a lock that is held; the job's is passed on",
+        "'--child-exit-code'; -E N is the status of a lock that is held; the job's is passed on",
     ),
-    (
-        "run x --exit-code 3 -- true",
-        "unexpected argument '--exit-code' found; -E N is the status of a lock that is held; the job's is passed on",
-    ),
-    ("run x --shell=false -- true", "unexpected argument '--shell' found; run has -c"),
+    ("run x --exit-code 3 -- true", "'--exit-code'; -E N is the status of a lock that is held; the job's is passed on"),
+    ("run x --shell=false -- true", "'--shell'; run has -c"),
     // etcdctl lock
-    (
-        "run x --endpoints h:1 -- true",
-        "unexpected argument '--endpoints' found; --redis redis://HOST:PORT/DB; rediss:// with TLS",
-    ),
+    ("run x --endpoints h:1 -- true", "'--endpoints'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
     ("lock x --ttl 10", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
     // timeout
-    ("run x --max-time 5 -- true", "unexpected argument '--max-time' found; --max-run?"),
-    ("run x --runtime 5 -- true", "unexpected argument '--runtime' found; --max-run?"),
-    ("run x --deadline 5 -- true", "unexpected argument '--deadline' found; --max-run?"),
-    (
-        "run x --signal KILL -- true",
-        "unexpected argument '--signal' found; the job gets signals, and its status is passed on, in any case",
-    ),
+    ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
+    ("run x --runtime 5 -- true", "'--runtime'; --max-run?"),
+    ("run x --deadline 5 -- true", "'--deadline'; --max-run?"),
+    ("run x --signal KILL -- true", "'--signal'; the job gets signals, and its status is passed on, in any case"),
     (
         "run x --preserve-status -- true",
-        "unexpected argument '--preserve-status' found; the job gets signals, and its status is passed on, in any case",
+        "'--preserve-status'; the job gets signals, and its status is passed on, in any case",
     ),
-    (
-        "run x --foreground -- true",
-        "unexpected argument '--foreground' found; the job gets signals, and its status is passed on, in any case",
-    ),
+    ("run x --foreground -- true", "'--foreground'; the job gets signals, and its status is passed on, in any case"),
     // lockrun, setlock, solo
-    (
-        "run --lockfile=/tmp/x -- true",
-        "unexpected argument '--lockfile' found; the lock is NAME, a plain argument, or --name",
-    ),
-    ("run x --maxtime=5 -- true", "unexpected argument '--maxtime' found; --max-run?"),
-    (
-        "run x --retries=5 -- true",
-        "unexpected argument '--retries' found; run and acquire have --wait, wait has --timeout",
-    ),
-    ("run x --sleep=5 -- true", "unexpected argument '--sleep' found; redlock run -h shows its options"),
+    ("run --lockfile=/tmp/x -- true", "'--lockfile'; the lock is NAME, a plain argument, or --name"),
+    ("run x --maxtime=5 -- true", "'--maxtime'; --max-run?"),
+    ("run x --retries=5 -- true", "'--retries'; run and acquire have --wait, wait has --timeout"),
+    ("run x --sleep=5 -- true", "'--sleep'; redlock run -h shows its options"),
     ("run -port=3801 true", "long options have two dashes: --port"),
-    ("run -N x true", "unexpected argument '-N' found; put -- before the command: redlock run NAME -- COMMAND"),
+    ("run -N x true", "'-N'; put -- before the command: redlock run NAME -- COMMAND"),
     // sem
-    ("run --id x -- true", "unexpected argument '--id' found; the lock is NAME, a plain argument, or --name"),
-    ("run x --jobs 3 -- true", "unexpected argument '--jobs' found; --slots?"),
-    (
-        "run x --fg -- true",
-        "unexpected argument '--fg' found; the job gets signals, and its status is passed on, in any case",
-    ),
+    ("run --id x -- true", "'--id'; the lock is NAME, a plain argument, or --name"),
+    ("run x --jobs 3 -- true", "'--jobs'; --slots?"),
+    ("run x --fg -- true", "'--fg'; the job gets signals, and its status is passed on, in any case"),
     // cronsul, cronlock, crontabs
-    ("run x --every 1d -- true", "unexpected argument '--every' found; --once-per?"),
-    ("run x --daily -- true", "unexpected argument '--daily' found; --once-per?"),
-    ("run x --interval 1d -- true", "unexpected argument '--interval' found; --once-per?"),
+    ("run x --every 1d -- true", "'--every'; --once-per?"),
+    ("run x --daily -- true", "'--daily'; --once-per?"),
+    ("run x --interval 1d -- true", "'--interval'; --once-per?"),
     // redis-cli
-    ("status --host h", "unexpected argument '--host' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("status --url redis://h", "unexpected argument '--url' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("status --port 6380", "unexpected argument '--port' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("acquire x --db 1", "unexpected argument '--db' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("--tls status", "unexpected argument '--tls' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("status -p 6380", "unexpected argument '-p' found; redlock status -h shows its options"),
+    ("status --host h", "'--host'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status --url redis://h", "'--url'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status --port 6380", "'--port'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("acquire x --db 1", "'--db'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("--tls status", "'--tls'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status -p 6380", "'-p'; redlock status -h shows its options"),
     ("ping", "unrecognized subcommand 'ping'; redlock doctor?"),
     ("get x", "unrecognized subcommand 'get'; redlock status?"),
     // tail, journalctl
-    ("log -5", "unexpected argument '-5' found; -n N shows the last N"),
-    ("log -f", "unexpected argument '-f' found; redlock status --watch follows"),
-    ("log x --follow", "unexpected argument '--follow' found; redlock status --watch follows"),
-    ("log --tail 5", "unexpected argument '--tail' found; -n?"),
+    ("log -5", "'-5'; -n N shows the last N"),
+    ("log -f", "'-f'; redlock status --watch follows"),
+    ("log x --follow", "'--follow'; redlock status --watch follows"),
+    ("log --tail 5", "'--tail'; -n?"),
     ("log -n 0", "invalid value '0' for '--lines <N>': not a whole number from 1 to 1000000"),
     ("logs x", "unrecognized subcommand 'logs'; redlock log?"),
     // A slip of the pen: no guess.
-    ("run x --reddis redis://h -- true", "unexpected argument '--reddis' found; redlock run -h shows its options"),
-    ("acquire x --verbos", "unexpected argument '--verbos' found; --verbose?"),
+    ("run x --reddis redis://h -- true", "'--reddis'; redlock run -h shows its options"),
+    ("acquire x --verbos", "'--verbos'; --verbose?"),
     ("relase x", "unrecognized subcommand 'relase'; redlock -h shows how it is used"),
-    ("run x --limit 3 -- true", "unexpected argument '--limit' found; run and acquire have --slots, log has -n"),
-    ("log x --limit 3", "unexpected argument '--limit' found; -n?"),
-    ("run -j 3 x -- true", "unexpected argument '-j' found; --slots?"),
-    ("status -j", "unexpected argument '-j' found; --format json?"),
-    ("run --json x -- true", "unexpected argument '--json' found; run prints no results; standard output is the job's"),
+    ("run x --limit 3 -- true", "'--limit'; run and acquire have --slots, log has -n"),
+    ("log x --limit 3", "'--limit'; -n?"),
+    ("run -j 3 x -- true", "'-j'; --slots?"),
+    ("status -j", "'-j'; --format json?"),
+    ("status x --json", "'--json'; --format json?"),
+    ("run --json x -- true", "'--json'; run prints no results; standard output is the job's"),
     (
         "run x --password=s3cret -- true",
-        "unexpected argument '--password' found; --password-file or REDLOCK_PASSWORD; ps would show a password to all",
+        "'--password'; --password-file or REDLOCK_PASSWORD; ps would show a password to all",
     ),
     ("history", "unrecognized subcommand 'history'; redlock log?"),
     ("last x", "unrecognized subcommand 'last'; redlock log?"),
     ("ps", "unrecognized subcommand 'ps'; redlock status?"),
     ("list", "unrecognized subcommand 'list'; redlock status?"),
     ("unlock x", "unrecognized subcommand 'unlock'; redlock release?"),
+    ("refresh x", "unrecognized subcommand 'refresh'; redlock extend?"),
     ("lock x", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
     ("watch x", "unrecognized subcommand 'watch'; redlock status --watch?"),
     ("statu", "unrecognized subcommand 'statu'; status?"),
@@ -191,6 +179,10 @@ const LINES: [(&str, &str); 141] = [
     ("acquire x --ttl -5s", "a duration or a number cannot be negative: -5"),
     ("acquire x --wait -5", "a duration or a number cannot be negative: -5"),
     ("acquire x --ttl=-5", "invalid value '-5' for '--ttl <D>': a duration cannot be negative"),
+    ("acquire x --ttl 0", "invalid value '0' for '--ttl <D>': the shortest is 100ms"),
+    ("acquire x --ttl 99ms", "invalid value '99ms' for '--ttl <D>': the shortest is 100ms"),
+    ("acquire x --ttl 31days", "invalid value '31days' for '--ttl <D>': the longest is 30 days"),
+    ("acquire x --ttl 99999999999999999999s", "invalid value '99999999999999999999s' for '--ttl <D>': too long"),
     ("acquire x --node-timeout -5", "a duration or a number cannot be negative: -5"),
     // Numbers.
     ("acquire x --slots x", "invalid value 'x' for '--slots <L>': not a whole number from 1 to 10000"),
@@ -200,40 +192,13 @@ const LINES: [(&str, &str); 141] = [
     ("run x -E x -- true", "invalid value 'x' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
     ("run x -E 256 -- true", "invalid value '256' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
     ("log -n x", "invalid value 'x' for '--lines <N>': not a whole number from 1 to 1000000"),
-    ("log -n -1", "unexpected argument '-1' found; -n N shows the last N"),
+    ("log -n -1", "'-1'; -n N shows the last N"),
     (
         "acquire x --while-pid 99999999999",
         "invalid value '99999999999' for '--while-pid <PID>': not a whole number from 1 to 2147483647",
     ),
     ("acquire x --replicas x", "in --replicas: not a whole number from 0 to 4294967295"),
     ("acquire x --log x", "in --log: not a whole number from 0 to 1000"),
-    // Addresses.
-    (
-        "status x --redis redis//h",
-        "in --redis: cannot use \"redis//h\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    (
-        "status x --redis redis:/h",
-        "in --redis: cannot use \"redis:/h\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    (
-        "status x --redis rediss//h",
-        "in --redis: cannot use \"rediss//h\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    (
-        "status x --redis redis:6379",
-        "in --redis: cannot use \"redis:6379\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    (
-        "status x --redis h:6379",
-        "in --redis: cannot use \"h:6379\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    ("status x --redis :6379", "in --redis: cannot use \":6379\": not a URL; write redis://HOST:PORT or unix:///PATH"),
-    (
-        "status x --redis unix:/s",
-        "in --redis: cannot use \"unix:/s\": not a URL; write redis://HOST:PORT or unix:///PATH",
-    ),
-    ("status x --redis /s", "in --redis: cannot use \"/s\": not a URL; write redis://HOST:PORT or unix:///PATH"),
     (
         "status x --redis redis://h:port",
         "in --redis: cannot use \"redis://h:port\": the port must be a number from 1 to 65535",
@@ -246,12 +211,26 @@ fn each_has_its_one_true_line() {
     for (line, said) in LINES {
         let test = Test::bare().env("REDLOCK_REDIS", "redis://127.0.0.1:1").args(line.split(' '));
         let finished = test.status(64).stderr(any()).run();
+        let said = match said.strip_prefix('\'').and_then(|said| said.split_once("'; ")) {
+            Some((argument, advice)) => format!("unexpected argument '{argument}' found; {advice}"),
+            None => said.to_owned(),
+        };
         let expected = like(format!("redlock: {said}\n"));
         if !expected.matches(&finished.stderr) {
             wrong += &format!("redlock {line}\n  says      {:?}\n  and not   {said:?}\n", finished.stderr);
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn an_address_that_is_no_url_is_told_what_one_is() {
+    for address in ["redis//h", "redis:/h", "rediss//h", "redis:6379", "h:6379", ":6379", "unix:/s", "/s"] {
+        let said = format!(
+            "redlock: in --redis: cannot use \"{address}\": not a URL; write redis://HOST:PORT or unix:///PATH\n"
+        );
+        Test::bare().args(["status", "x", "--redis", address]).status(64).stderr(said).run();
+    }
 }
 
 #[test]
