@@ -134,7 +134,7 @@ fn a_name_is_looked_up_again_for_each_connection() {
     let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
     let hosts = directory.file("hosts", "127.0.0.1 moving\n");
     let url = format!("redis://moving:{}", redis.address().rsplit_once(':').unwrap().1);
-    let arguments = ["run", "-q", "--name", "backup", "--ttl", "6s", "--", "sleep", "7"];
+    let arguments = ["run", "-q", "--name", "backup", "--ttl", "4s", "--", "sleep", "5"];
     let Some(test) = with_file_of_etc(&hosts, &url, &arguments) else { return };
     let job = test.spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));

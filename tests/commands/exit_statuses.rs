@@ -159,7 +159,7 @@ fn s69_what_a_replica_says_is_no_answer() {
     let replica = Redis::replica_of(&primary, &[]);
     let refused = |arguments: &[&str]| {
         let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
-        Test::new(&replica).args(arguments).status(69).stdout(any()).stderr(said).run();
+        Test::new(&replica).args(["--node-timeout", "1s"]).args(arguments).status(69).stdout(any()).stderr(said).run();
     };
     let reading = [
         &["status", "held"][..],

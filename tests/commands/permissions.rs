@@ -118,7 +118,7 @@ fn a_job_and_a_waiter_outlive_a_new_password() {
     let file = directory.file("password", "first\n");
     set_password(&redis, "first");
     let call = |line: &str| redlock(as_user(&redis).as_str(), line).env("REDLOCK_PASSWORD_FILE", &file);
-    let mut job = call("run -q backup --ttl 8s -- sleep 9").spawn();
+    let mut job = call("run -q backup --ttl 6s -- sleep 7").spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     let waiter = Line::join(&redis, call("run -q backup --wait -- true"));
     let token = redis.get(KEY);
@@ -159,7 +159,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
 fn a_password_from_a_pipe_is_kept_for_the_next_connection() {
     let redis = Redis::with_tcp(&[]);
     set_password(&redis, "s3cret");
-    let script = "exec redlock run -q --name backup --ttl 6s --password-file <(echo s3cret) -- sleep 7";
+    let script = "exec redlock run -q --name backup --ttl 4s --password-file <(echo s3cret) -- sleep 5";
     let job = Test::program(as_user(&redis).as_str(), "bash").args(["-c", script]).spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     cut(&redis);

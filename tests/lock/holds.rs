@@ -269,8 +269,8 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
 fn an_inner_job_renews_for_the_outer_one() {
     let redis = Redis::start();
     // The outer lease alone would end long before; the inner run lengthens it to its own ttl and renews that.
-    let token = acquire_for(&redis, "backup", "5s");
-    let test = redlock(&redis, "run -q --reentrant backup --ttl 5s -- sleep 6");
+    let token = acquire_for(&redis, "backup", "4s");
+    let test = redlock(&redis, "run -q --reentrant backup --ttl 4s -- sleep 5");
     test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
     assert_eq!(holds(&redis), 1);
