@@ -15,7 +15,8 @@ mod sys {
     pub(crate) mod clock;
 }
 
-/// What the commands accept, print and end as.
+/// What the commands accept, print and end as: a file for each command, `mistakes` for the words of each refusal,
+/// `exit_statuses` for what a server has to be in a certain condition for, `memory`, `log` and `ends` for what is told of runs.
 mod commands {
     mod acquire;
     mod addresses;
@@ -68,7 +69,8 @@ mod run {
     mod tree;
 }
 
-/// Waiting in line.
+/// Waiting in line: who is next, what a waiter shows, and that the dead, the frozen and those who give up hold nobody up. The
+/// scripts' part of it, case by case, is in `lua`, and every order of steps in `model`.
 mod queue {
     mod faults;
     mod handover;
@@ -79,7 +81,7 @@ mod queue {
     mod order;
 }
 
-/// What a lease is: its owner, holds, fencing token, and other libraries' view of it.
+/// What a lease is: its owner, holds, readers and slots, fencing token, other libraries' view of it, and thousands of each.
 mod lock {
     pub(crate) mod claims;
     mod fencing;
@@ -90,7 +92,8 @@ mod lock {
     pub(crate) mod sizes;
 }
 
-/// The servers: every deployment, and every way in which servers fail.
+/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `tls`, `managed`), and every way in which servers
+/// fail: replies that are wrong or have no end, outages, restarts, connections that break.
 mod nodes {
     mod backlog;
     mod cluster;
