@@ -157,12 +157,9 @@ fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
 fn s69_what_a_replica_says_is_no_answer() {
     let primary = Redis::with_tcp(&[]);
     let replica = Redis::replica_of(&primary, &[]);
-    let refused = |arguments: &[&str]| {
-        let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
-        Test::new(&replica).args(["--node-timeout", "1s"]).args(arguments).status(69).stdout(any()).stderr(said).run();
-    };
-    let reading = [
-        &["status", "held"][..],
+    let calls = [
+        &["status"][..],
+        &["status", "held"],
         &["status", "held", "--exit-code"],
         &["status", "held", "--format", "json"],
         &["wait", "held", "--timeout", "300ms"],
@@ -173,15 +170,22 @@ fn s69_what_a_replica_says_is_no_answer() {
         &["release", "held", "--revoke"],
         &["acquire", "held", "--reentrant", "--token", "ours"],
     ];
-    refused(&["status"]);
-    reading.iter().for_each(|arguments| refused(arguments));
+    // Side by side: the release is tried for five seconds.
+    let all_are_refused = || {
+        let refused = |arguments: &&[&str]| {
+            let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
+            Test::new(&replica).args(*arguments).status(69).stdout(any()).stderr(said).spawn()
+        };
+        let running: Vec<_> = calls.iter().map(refused).collect();
+        running.into_iter().for_each(|call| drop(call.finish()));
+    };
+    all_are_refused();
     let token = acquire(&primary, "held");
     eventually(SOON, "replicated", || replica.exists("redlock:held"));
-    refused(&["status"]);
-    reading.iter().for_each(|arguments| refused(arguments));
+    all_are_refused();
     // With INFO refused it is known as well.
     replica.command(&["ACL", "SETUSER", "default", "-info"]);
-    reading.iter().for_each(|arguments| refused(arguments));
+    all_are_refused();
     release(&primary, "held", &token);
 }
 

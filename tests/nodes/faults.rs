@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end,
-    is_renewed, job, loss, message, ms, redlock, release, teach_scripts, when,
+    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
+    job, loss, message, ms, redlock, release, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -32,27 +32,33 @@ fn commands() -> Vec<Vec<&'static str>> {
 /// Each command must end with 69 in time, and name the node.
 #[track_caller]
 fn all_fail(url: &str, node: &str) {
-    let calls: Vec<Running> = commands().iter().map(|arguments| failing(url, node, arguments)).collect();
-    calls.into_iter().for_each(|call| drop(call.finish()));
+    for arguments in commands() {
+        fails(url, node, &arguments);
+    }
 }
 
 #[track_caller]
 fn fails(url: &str, node: &str, arguments: &[&str]) {
-    failing(url, node, arguments).finish();
-}
-
-#[track_caller]
-fn failing(url: &str, node: &str, arguments: &[&str]) -> Running {
     let test = Test::new(url).args(["--node-timeout", TIMEOUT]).args(arguments).status(69).within(AT_MOST);
     let stdout = when("nothing from a job", |text| !text.contains("started"));
-    test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).spawn()
+    test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
+}
+
+/// Does this with each, side by side: a release alone is tried for five seconds.
+fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            let check = &check;
+            scope.spawn(move || check(case));
+        }
+    });
 }
 
 #[test]
 fn nobody_listens() {
     let address = format!("127.0.0.1:{}", free_port());
-    all_fail(&format!("redis://{address}"), &address);
-    all_fail("unix:///no/such/socket", "/no/such/socket");
+    let nobody = [(format!("redis://{address}"), &*address), ("unix:///no/such/socket".into(), "/no/such/socket")];
+    side_by_side(nobody, |(url, node)| all_fail(&url, node));
 }
 
 #[test]
@@ -62,10 +68,10 @@ fn a_server_that_hangs_closes_resets_or_drips() {
     // While TLS is agreed on.
     let by_tls = [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])];
     let plain = plain.map(|mode| (mode, "redis://")).into_iter();
-    for (mode, scheme) in plain.chain(by_tls.map(|mode| (mode, "rediss://"))) {
+    side_by_side(plain.chain(by_tls.map(|mode| (mode, "rediss://"))), |(mode, scheme)| {
         let proxy = Proxy::new(&redis, mode);
         all_fail(&proxy.url().replace("redis://", scheme), &proxy.address());
-    }
+    });
 }
 
 #[test]
@@ -80,9 +86,8 @@ fn a_stopped_server() {
 #[test]
 fn a_server_that_talks_garbage() {
     let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
     let nested = "*1\r\n".repeat(5_000);
-    for garbage in [
+    let garbage = [
         &b"garbage\r\n"[..],
         b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
         b"\0\0\0\0\r\n",
@@ -91,14 +96,13 @@ fn a_server_that_talks_garbage() {
         b"*100000000000\r\n",
         b"%1\r\n+a\r\n+b\r\n",
         nested.as_bytes(),
-    ] {
-        proxy.set(Mode::Garbage(garbage.to_vec()));
-        for arguments in
-            [&commands()[0], &commands()[2], &commands()[4], &commands()[5], &commands()[8], &commands()[10]]
-        {
-            fails(&proxy.url(), &proxy.address(), arguments);
+    ];
+    side_by_side(garbage, |garbage| {
+        let proxy = Proxy::new(&redis, Mode::Garbage(garbage.to_vec()));
+        for number in [0, 2, 4, 5, 8, 10] {
+            fails(&proxy.url(), &proxy.address(), &commands()[number]);
         }
-    }
+    });
 }
 
 #[test]
@@ -171,9 +175,8 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
 #[test]
 fn a_server_that_answers_something_else() {
     let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
     // Each is a proper reply, but to another question: it must not pass for "free", "granted" or "nothing more".
-    for reply in [
+    let replies = [
         &b"+OK\r\n"[..],
         b":12\r\n",
         b"$-1\r\n",
@@ -183,24 +186,24 @@ fn a_server_that_answers_something_else() {
         b"*1\r\n$7\r\ngranted\r\n",
         b"*3\r\n$7\r\ngranted\r\n*0\r\n*0\r\n",
         b"*2\r\n*0\r\n*0\r\n",
-    ] {
-        proxy.set(Mode::Garbage(reply.to_vec()));
+    ];
+    side_by_side(replies, |reply| {
+        let proxy = Proxy::new(&redis, Mode::Garbage(reply.to_vec()));
         all_fail(&proxy.url(), &proxy.address());
-    }
+    });
 }
 
 #[test]
 fn a_server_that_answers_another_of_our_questions() {
     let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
     let extended = &b"*4\r\n$8\r\nextended\r\n:30000\r\n:1\r\n$1\r\n1\r\n"[..];
     let released = &b"*1\r\n$8\r\nreleased\r\n"[..];
-    for (reply, not_for) in [(extended, "extend"), (released, "release")] {
-        proxy.set(Mode::Garbage(reply.to_vec()));
+    side_by_side([(extended, "extend"), (released, "release")], |(reply, not_for)| {
+        let proxy = Proxy::new(&redis, Mode::Garbage(reply.to_vec()));
         for arguments in commands().iter().filter(|arguments| arguments[0] != not_for) {
             fails(&proxy.url(), &proxy.address(), arguments);
         }
-    }
+    });
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
     let replies = FOR_GOOD.iter().map(|reply| (*reply, 78)).chain(HEALS.iter().map(|reply| (*reply, 69)));
     let replies: Vec<(&'static str, i32)> = replies.collect();
     std::thread::scope(|scope| {
-        for part in replies.chunks(replies.len().div_ceil(6)) {
+        for part in replies.chunks(replies.len().div_ceil(10)) {
             let check = &check;
             scope.spawn(move || {
                 for (reply, status) in part {
@@ -189,7 +189,7 @@ fn a_server_with_too_many_clients_is_told_as_such() {
         others.len() == 10
     });
     for url in [redis.url(), redis.tcp_url(), redis.tcp_url().replace("redis://", "redis://:s3cret@")] {
-        let calls = (0..6).flat_map(|_| ["run backup -- true", "run backup --wait 500ms -- true", "status", "doctor"]);
+        let calls = (0..3).flat_map(|_| ["run backup -- true", "run backup --wait 500ms -- true", "status", "doctor"]);
         for call in calls {
             let said = when("too many clients alone", |text| {
                 text.contains("has too many clients already") && !text.contains("closed the connection")
