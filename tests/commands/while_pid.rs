@@ -314,10 +314,11 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     release(&redis, "backup", &token);
     // All that the guard does before it says that it is ready, and some of what it does later.
     let by_guard = |moment: &Moment| moment.caller.0 == "redlock-guard" || moment.caller == Caller("redlock".into(), 1);
-    let first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).take(40).collect();
+    let mut first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).collect();
     // It says that it is ready, and that it renews the lease.
     let sends = |moments: &[Moment]| moments.iter().filter(|moment| moment.call == libc::SYS_sendto).count();
-    assert_eq!(sends(&first), 2, "{first:?}");
+    let heard = (0..first.len()).find(|&end| sends(&first[..end]) == 2).expect("both");
+    first.truncate(heard + 8);
     for moment in first {
         let scarce = [
             libc::SYS_openat,
