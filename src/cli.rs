@@ -44,7 +44,7 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples of the short screen. The crontab's is the hardest to get right: README explains its options.
+/// The examples of the short screen. The crontab line is the hardest to get right: README explains its options.
 const EXAMPLES: &str = "\
 Examples; the last is a daily crontab's, on many hosts:
   redlock run backup -- ./backup.sh             fails at once if held
@@ -602,8 +602,9 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Args)]
 struct NoArgs {}
 
-/// Adds the options of this command, and those of every command, hidden from its help. clap merges these with the
-/// options before the command's name. (clap's own way, which adds them to all commands at each start, takes 0.1 ms.)
+/// Adds the command's own options, and the options of every command, hidden from the help. clap merges these with the
+/// same options before the command's name. (clap's own way, which adds them to all commands at each start, takes 0.1
+/// ms.)
 fn with_common<A: Args>(command: clap::Command) -> clap::Command {
     Common::augment_args(A::augment_args(command))
         .mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })

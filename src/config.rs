@@ -52,13 +52,13 @@ const VARIABLES: [Variable; 12] = [
     (LABEL, Kind::Text, |flags| flags.label.clone()),
     (LOG, Kind::Text, |flags| flags.log.clone()),
 ];
-/// The beginning of redlock's own variables.
+/// The beginning of the names of redlock's own variables.
 const OURS: &str = "REDLOCK_";
 const REDIS: &str = "REDLOCK_REDIS";
 const LABEL: &str = "REDLOCK_LABEL";
 const LOG: &str = "REDLOCK_LOG";
 
-/// Other programs' variable, which names the nodes if no setting does; read from the environment only.
+/// The variable of other programs that names the nodes if no setting does; read from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
 
 /// The other variables that `run` sets for its job.

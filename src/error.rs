@@ -30,8 +30,8 @@ pub(crate) enum Error {
     Held(Box<NamedObstacle>),
     /// Others hold the lock with another claim than this call's, or with another number of slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: this host comes once in this
-    /// time, so the option leaves out some of its runs.
+    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: this host comes at this
+    /// interval, so the option leaves out some of the host's runs.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },
@@ -173,7 +173,7 @@ impl Error {
         self
     }
 
-    /// The error for a refusal by the system. A shortage may pass, so it has a status that means: try again.
+    /// The error for a refusal by the system. A shortage may pass, so the error has a status that means: try again.
     pub(crate) fn of_system(what: &str, error: &io::Error, otherwise: impl FnOnce() -> Error) -> Error {
         match host::shortage(error) {
             Some(shortage) => Error::Unavailable(format!("{what}: {shortage}")),

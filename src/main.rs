@@ -54,7 +54,7 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
     exit.status().into()
 }
 
-/// Turns a panic into one line instead of a backtrace, and ends this process, so that the keeper kills its job.
+/// Turns a panic into one line instead of a backtrace, and ends this process, so that the keeper kills the job.
 fn end_by_panic(panic: &PanicHookInfo) -> ! {
     output::say(&format!("internal error: {panic}").replace('\n', " "));
     streams::finish(LAST_WORDS);

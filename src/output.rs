@@ -1,4 +1,4 @@
-//! Messages, and results as text and JSON. No other room knows their form.
+//! Messages, and results as text and JSON. No other room knows the form of a result.
 
 mod chart;
 mod form;
@@ -100,7 +100,7 @@ pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
 
-/// Writes a failure, and does not wait for the reader: the failure may be that there is none.
+/// Writes a failure, and does not wait for a reader: the failure may be that there is no reader.
 fn print_at_once(text: &str) -> Result<(), Error> {
     Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
 }
@@ -338,7 +338,7 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A note that the lease is not renewed, or late; none if all is well.
+/// A note that the lease is not renewed, or renewed late; none if all is well.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -350,7 +350,7 @@ fn renewal_news(holder: &Holder) -> Option<String> {
         let way_out = format!("if its script is dead, release --force --token {} frees it", holder.short_token());
         return (!is_reentered).then(|| format!("by acquire: nothing renews it; {way_out}"));
     }
-    // If an extension gave more than a renewal would, no renewal is due.
+    // If an extension made the lease last longer than a renewal does, no renewal is due.
     let last = renewal.checked_sub(left)?;
     let is_late = last > renewal_interval(renewal) * 3 / 2;
     let (last, left) = (human(last), human(left));

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// The interval at which the live line is brought up to date.
 const TICK: Duration = Duration::from_secs(1);
-/// The interval at which a line is repeated if it cannot be redrawn.
+/// The interval at which a line that cannot be redrawn is repeated.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// The live line of text that a waiter sees; it is cleared when dropped.
+/// The live line of text that a waiter sees. Dropping this clears the line.
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
     name: String,
@@ -89,7 +89,7 @@ impl ProgressLine {
             {
                 self.say(&format!("{trouble}; trying again"));
                 self.trouble_said = Some(now);
-                // The holder is not known yet, so this message stands for the line.
+                // The holder is not known yet: this message takes the place of the line.
                 self.shown.get_or_insert(now);
             }
             (None, Some(news)) if self.verbose => self.say(news),

@@ -1,4 +1,4 @@
-//! The screen of `status --watch`: a page cut to the terminal's size, on its alternate screen, so that the previous
+//! The screen of `status --watch`: a page cut to the terminal's size, on the alternate screen, so that the previous
 //! content comes back afterwards.
 
 use crate::error::Error;

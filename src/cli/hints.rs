@@ -1,5 +1,5 @@
-//! The error of a command line that clap does not understand, in one line: clap's words, except its tips and usage, and
-//! a hint.
+//! The error of a command line that clap does not understand, in one line: clap's words without tips and usage, and a
+//! hint.
 
 use crate::cli;
 use crate::parse::NO_DASHES;
@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands that
-/// the hint is for (none: all), the words, and the hint.
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands
+/// concerned (none: all), the words, and the hint.
 const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
@@ -123,7 +123,7 @@ fn form(command: &Command) -> String {
     usage.lines().next().unwrap_or_default().trim_start_matches("Usage: ").replace(" [OPTIONS]", "")
 }
 
-/// The hint for a word that redlock, or this command of it, does not know, if there is one.
+/// The hint, if any, for a word that redlock, or this command of redlock, does not know.
 fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
     let name = command.map_or("", Command::get_name);
     let is_meant = |(commands, words, _): &&(&[&str], &str, &str)| {

@@ -168,7 +168,7 @@ fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
     )
 }
 
-/// The format that an unparsable command line asks for: its reader expects that format even so.
+/// The format that an unparsable command line asks for: the reader expects even the error in that format.
 pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
     let words: Vec<_> = arguments.iter().take_while(|word| *word != "--").map(|word| word.to_string_lossy()).collect();
     let redlock = cli::command();

@@ -62,7 +62,7 @@ pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time to look for runs in, at most as long as runs are remembered.
+/// How far back to look for runs: at most as long as runs are remembered.
 pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),

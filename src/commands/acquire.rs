@@ -26,7 +26,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
     request.noted = watched.is_some();
     request.is_acquired = true;
-    // Forks before there is a runtime, whose descriptors the guard must not share.
+    // Forks before there is a runtime: the guard must not share the runtime's descriptors.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = watched.map(|watched| guard::fork(task(watched), &mut lock)).transpose()?;

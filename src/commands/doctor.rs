@@ -47,7 +47,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         locks.add(&status);
         Ok(())
     };
-    // Looks with all that a lock remembers, to find runs that cannot be read.
+    // Asks for all that a lock remembers, to find runs that cannot be read.
     let view = View::ROW_AND_ERRORS.with_hosts(true);
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;

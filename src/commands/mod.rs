@@ -58,7 +58,7 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// Blocks these signals, to be read in the runtime, which must exist.
+/// Blocks these signals; the runtime, which must exist, reads them.
 ///
 /// # Errors
 /// The errors of [`Error::cannot_wait`].
@@ -92,7 +92,8 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
-/// All locks, for a command that only looks. Leaves a server of `local:` that was never started alone: it has no locks.
+/// All locks, for a command that only looks. Does not start a server of `local:` that was never started: such a server
+/// has no locks.
 ///
 /// # Errors
 /// The errors of [`start_local`].
@@ -166,8 +167,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:` if the locks are there, and it does not run, unless `skip`. Callers do this first: the
-/// start takes longer than a node may take to answer, and the server must not descend from the keeper.
+/// Starts the server of `local:` if the locks are there, unless the server runs or `skip` returns true. Callers do this
+/// first: a start takes longer than a node may take to answer, and the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
@@ -191,7 +192,7 @@ fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     settings.unknown.iter().for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
-        // The nodes are shown in any case.
+        // The nodes come first, and are shown even if they are the default.
         let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
         say(&given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", "));
     }
@@ -207,7 +208,7 @@ fn warn_of_default(settings: &Settings) {
     }
 }
 
-/// Reports what is missing in a list. The exit is that of the first lock that too few nodes know.
+/// Reports what is missing in a list. The exit is the one for the first lock that too few nodes know.
 fn say_missing(missing: &Missing) -> Exit {
     warning_about(missing).iter().for_each(|warning| say(warning));
     missing.locks.iter().for_each(|error| say(&error.to_string()));

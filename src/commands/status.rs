@@ -58,7 +58,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The text for an empty list. A list has free locks only with -a, or if they are named in full.
+/// The text for an empty list. A list has a free lock only with -a, or if the lock is named in full.
 fn none(args: &StatusArgs) -> String {
     match (quoted(&args.locks.names, " or "), args.all) {
         (names, true) if names.is_empty() => "no locks".to_owned(),
@@ -108,7 +108,7 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
-    // If the memory cannot be read, its hosts are unknown, which is an error.
+    // If the memory cannot be read, the hosts are unknown, which is an error.
     let status = if args.hosts { status.with_runs()? } else { status };
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,

@@ -36,9 +36,9 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    /// How far its clock is ahead of this machine's, in ms; none if TIME is refused.
+    /// How far the server's clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
-    /// The `run_id`s that several connections have met.
+    /// The `run_id`s that several connections to the server have met.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
     /// The time left of a certificate that ends soon.
@@ -148,7 +148,7 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
     })
 }
 
-/// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest of them.
+/// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest request.
 async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fault> {
     let (start, mut tries) = (Boot::now(), Vec::new());
     while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
@@ -183,7 +183,7 @@ async fn setting(node: &mut Node, name: &str) -> Result<String, Problem> {
     pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
 }
 
-/// How far a server's clock is ahead of this machine's, in ms, from its answer to TIME after such a round trip.
+/// How far a server's clock is ahead of this machine's, in ms, by an answer to TIME that took this round trip.
 fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
     let theirs = Duration::from_secs(told.count(0)?) + Duration::from_micros(told.count(1)?);
     let ours = unix_time().saturating_sub(round_trip / 2);

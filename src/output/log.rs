@@ -21,12 +21,12 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     cells.chain([duration, who, format!("{slot}{}{waited}{errors}", result(run))]).collect()
 }
 
-/// The last lines of its job's standard error, if they are known. Many are indented by tabs.
+/// The last lines of the job's standard error, if they are known. Many are indented by tabs.
 pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
     run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
 }
 
-/// The last line of its job's standard error, if it is known.
+/// The last line of the job's standard error, if it is known.
 pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }

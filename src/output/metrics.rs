@@ -93,8 +93,8 @@ impl Metrics {
     }
 }
 
-/// The text of a label in this format; two names never look alike. Names have no control characters; those in other
-/// users' texts would reach a terminal.
+/// The text of a label in this format; two names never look alike. Names have no control characters; other users' texts
+/// may have some, which would reach a terminal.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     text.replace(char::is_control, "?")

@@ -8,7 +8,7 @@ use crate::sys::clock::local_date;
 use crate::text::{escaped, exact, seconds};
 use std::time::Duration;
 
-/// The most labels of the time axis, as a phone has room for.
+/// The time axis has fewer labels than this: a phone has no room for more.
 const TIMES: u64 = 9;
 /// The width of the shortest bar, in percent.
 const THINNEST: f64 = 0.3;
@@ -34,7 +34,7 @@ td{overflow-wrap:anywhere;min-width:5em}pre{margin:.2em 0;font-size:12px;font-we
 @media print{.scroll{overflow:visible}table,pre{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
 ";
 
-/// The page, in parts. `runs` are those of the picture.
+/// The page, in parts. `runs` are the runs in the picture.
 pub(crate) fn page(
     picture: &Picture<'_>,
     runs: &[(String, Run)],
@@ -76,7 +76,7 @@ pub(crate) fn page(
     parts
 }
 
-/// The picture: its lines, between the times.
+/// The picture: the times, a line for each lock and host, and the times again.
 fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], times: &[(String, String)], parts: &mut Vec<String>) {
     let shown = |(place, shown): &(String, String)| format!("<text x=\"{place}\" y=\"15\">{shown}</text>");
     let times: String = times.iter().map(shown).collect();
