@@ -1,9 +1,9 @@
 //! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on and
 //! reaps. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
-//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the parent
-//! it watches the job from the first moment: a process that loses its parent becomes the keeper's child, and the socket
-//! to redlock closes when redlock dies.
+//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the
+//! parent, the keeper watches the job from the first moment: a process that loses its parent becomes the keeper's
+//! child, and the socket to redlock closes when redlock dies.
 
 mod killing;
 mod messages;
@@ -104,20 +104,20 @@ impl Keeper {
         self.socket.receive()
     }
 
-    /// Tells the keeper to exit; it first kills a job that is not over.
+    /// Tells the keeper to exit; the keeper first kills a job that is not over.
     pub(crate) fn hang_up(&self) {
         self.socket.hang_up();
     }
 
     /// When the keeper was killed, or is stopped or stuck and misses `kill_at`: kills the keeper if it is alive, and
-    /// makes this process the job's parent. The caller then takes steps until the job is over.
+    /// makes this process the job's parent. The caller then calls [`Takeover::step`] until the job is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
     }
 }
 
 impl Drop for Keeper {
-    /// Reaps the keeper: it would stay as a zombie in a container whose first process does not reap orphans. Usually
+    /// Reaps the keeper, which would stay as a zombie in a container whose first process does not reap orphans. Usually
     /// the keeper has ended while the lease was being released.
     fn drop(&mut self) {
         self.hang_up();
@@ -286,8 +286,8 @@ impl<'a> KeeperProcess<'a> {
         for (name, value) in environment {
             self.program.set(OsStr::new(name), value.as_deref().map(OsStr::new));
         }
-        // A slow exec (a cold binary on NFS) holds the keeper here. Then the keeper enforces the deadlines that have
-        // passed; redlock kills a keeper that comes back too late.
+        // A slow exec (a cold binary on NFS) holds the keeper here. Afterwards the keeper enforces the deadlines that
+        // have passed; redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal, self.task.errors.as_ref().map(File::as_fd)) {
             Ok(pid) => {
                 self.phase = Phase::Run;
@@ -439,7 +439,7 @@ impl<'a> KeeperProcess<'a> {
     }
 
     fn report(&self, report: &Report) {
-        // If this fails, redlock is gone, as the next read of the socket shows, or is stopped and misses the report.
+        // If this fails, redlock is gone (the next read of the socket shows that), or is stopped and misses the report.
         let _ = self.socket.send(report);
     }
 

@@ -36,8 +36,8 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// Takes each lock into its own place. Each lease has one renewal all the time: if each further lock began all again, a
-/// hundred names would set five thousand timers.
+/// Takes the locks, and puts each grant in its place. The renewal of a lease runs on while further locks are taken: if
+/// each of these began all renewals again, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],

@@ -116,7 +116,7 @@ impl Guard {
         }
     }
 
-    /// Waits until the watched process has ended, or the guard, which must be ready; returns that as an error.
+    /// Waits until the watched process or the guard has ended, and returns that as an error. The guard must be ready.
     pub(crate) async fn ends(&self) -> Error {
         let watch = || Ok((Readable::new(&*self.task.watched)?, Readable::new(&self.socket)?));
         let (watched, socket) = match watch() {
@@ -129,7 +129,7 @@ impl Guard {
         }
     }
 
-    /// Lets the guard renew the lease, and waits until it does.
+    /// Lets the guard renew the lease, and waits until the guard has begun to.
     ///
     /// # Errors
     /// Those of [`Guard::ready`].

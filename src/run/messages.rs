@@ -110,7 +110,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was found gone at its release, though it had not run out.
+    /// Reports a lease that was gone when it was released, though it had not run out.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -131,7 +131,7 @@ impl Messages {
         }
     }
 
-    /// Reports the parts of the run's end that the servers could not write.
+    /// Reports the records of the run's end that the servers could not write.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
@@ -158,7 +158,8 @@ impl Messages {
         self.say(&format!("stopped the job of {} after {} (--max-run)", self.name, exact(limit)));
     }
 
-    /// Reports a keeper that was killed before it reported the end of the job. `started`: it has reported the start.
+    /// Reports a keeper that was killed before it reported the end of the job. `started`: the keeper has reported the
+    /// start.
     pub(super) fn keeper_failure(&self, started: bool) {
         let or = if started { "had just ended" } else { "had not begun" };
         self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));

@@ -1,7 +1,7 @@
 //! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
-//! Several locks are taken one after the other, and each is renewed from then on. There is one job and one keeper,
-//! whose deadline is that of the lease that ends first.
+//! Several locks are taken one after the other, and each is renewed from then on. There is one job and one keeper; the
+//! lease that ends first sets the keeper's deadline.
 //!
 //! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
 //! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job,
@@ -43,7 +43,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     process::adopt_orphans().map_err(cannot_supervise)?;
     can_see_processes()?;
     let terminal = stdio::has_terminal();
-    // Forks before there is a runtime: the keeper must not have its descriptors, and fork copies only one thread.
+    // Forks before there is a runtime: the keeper must not have the runtime's descriptors, and fork copies only one
+    // thread.
     let keeper = keeper::fork(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {

@@ -58,9 +58,9 @@ impl Renewer {
         self.outage.replace(Some(outage));
     }
 
-    /// Renews the lease until it is lost, or the caller drops this. Calls `moved` when the end of validity has moved.
-    /// When the job has to be stopped for lack of a renewal, tries no more, but does not return: the caller knows that
-    /// by the clock.
+    /// Renews the lease until it is lost, or the caller drops the future. Calls `moved` when the end of validity has
+    /// moved. When the job has to be stopped for lack of a renewal, tries no more, but does not return: the caller
+    /// looks at the clock itself.
     pub(super) async fn renew(&self, lock: &mut Lock, lease: &mut Lease, moved: &dyn Fn()) -> Loss {
         let mut next = self.timeline.renew_at(lease.valid_until());
         let mut not_before = Boot::now();

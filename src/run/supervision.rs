@@ -1,4 +1,4 @@
-//! A job under its leases: renews them while the job runs, stops the job when the first is lost, then releases all.
+//! A job under its leases: renews them while the job runs, stops the job when a lease is lost, then releases all.
 
 use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
@@ -144,7 +144,7 @@ impl<'a> Supervision<'a> {
                     None => break,
                 },
                 () = &mut overdue, if killed.is_none() => killed = Some((self.lapse(), self.kill_job().await)),
-                // Reports that the keeper sent before it was killed come first.
+                // The reports of the keeper from before its end come first.
                 () = std::future::ready(()), if killed.is_some() => break,
             }
         }
@@ -168,8 +168,8 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss. Orders the keeper to stop the job if the loss is proven; otherwise the keeper has already
-    /// begun to.
+    /// Reports the loss. Orders the keeper to stop the job if the loss is proven; otherwise the keeper is already
+    /// stopping the job.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -197,7 +197,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Kills the job in the keeper's place, and returns the time at which its last process was gone.
+    /// Kills the job in the keeper's place, and returns the time at which the last process was gone.
     async fn kill_job(&self) -> Boot {
         let Supervisor { messages, keeper, .. } = self.supervisor;
         let mut takeover = keeper.get().kill_job();
@@ -285,7 +285,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// The first of the signals from before the start that ends a run without a job.
+/// The first signal, of those from before the start, that ends a run without a job.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

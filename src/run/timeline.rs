@@ -36,8 +36,7 @@ impl Timeline {
         Deadline { term_at: kill_at - self.grace, kill_at }
     }
 
-    /// The time at which redlock gives up on a keeper that should have killed the job at `kill_at` and has not reported
-    /// that.
+    /// The time at which redlock gives up on a keeper that has not reported a kill due at `kill_at`.
     pub(crate) fn overdue_at(&self, kill_at: Boot) -> Boot {
         kill_at + margin(self.ttl) / 3
     }

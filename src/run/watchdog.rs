@@ -25,7 +25,7 @@ impl Watchdog {
         }
     }
 
-    /// Puts the time off to `at`, if that is later: the keeper has given a sign of life.
+    /// Puts the time off to `at`, unless `at` is earlier: the keeper has given a sign of life.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }

@@ -53,8 +53,8 @@ impl Packets {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 
-    /// In a forked child, closes its copy of the parent's end, so that the parent's death can be seen. The child must
-    /// not use the copy afterwards.
+    /// In a forked child, closes the child's copy of the parent's end, so that the parent's death can be seen. The
+    /// child must not use the copy afterwards.
     pub(crate) fn close_copy(&self) {
         // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
         unsafe { libc::close(self.0.as_raw_fd()) };

@@ -28,7 +28,7 @@ impl Signals {
         SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
     }
 
-    /// Blocks `set` in this thread and all threads that it starts, and opens a descriptor for it.
+    /// Blocks `set` in this thread and all threads that it starts, and opens a descriptor for `set`.
     pub(crate) fn block(set: &SigSet) -> nix::Result<Signals> {
         set.thread_block()?;
         Signals::open(set)

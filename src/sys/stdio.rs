@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes them.
+/// Replaces these standard descriptors by /dev/null, so that a pipe's other end notices when the job closes its copy.
 ///
 /// # Errors
 /// The kernel's, for lack of a descriptor: the remaining ones stay as they are.
