@@ -35,7 +35,7 @@ pub(super) enum Outcome {
     Revoked,
     /// The named hold has been released.
     NoHold,
-    /// Re-creation only: the server has restarted since it was asked.
+    /// Re-creation only: the server has restarted since it said that the lease is gone.
     Restarted,
     /// The lock has had a later holder.
     Higher,

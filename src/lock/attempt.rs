@@ -1,7 +1,8 @@
 //! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
 //!
-//! A signal, or the end of the wait, may drop a try at any await, but its requests have been sent. The caller then
-//! calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same connections.
+//! A signal, or the end of the wait, may drop a try at any await; the requests may have been sent by then. The caller
+//! then calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same
+//! connections.
 
 use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
@@ -52,9 +53,9 @@ pub(super) struct Denial {
     pub(super) left: Option<Duration>,
     /// The number of waiters ahead of this one.
     pub(super) rank: Option<u64>,
-    /// Its position in line.
+    /// The ticket of this waiter: its position in line.
     pub(super) ticket: Option<String>,
-    /// The nodes where it was not in line before.
+    /// The nodes where this waiter was not in line before.
     pub(super) queued: Vec<usize>,
     /// Several rivals took the lock at the same time; each got a part, and none a quorum.
     pub(super) split: bool,
@@ -67,8 +68,8 @@ pub(super) struct LastSeenLease {
     pub(super) run_id: Option<String>,
     /// The latest end of that lease.
     pub(super) until: Boot,
-    /// The longest time that the lease may last from any moment; none once the connection has ended, and `until` is
-    /// counted from then.
+    /// The longest time that the lease may last from any moment; none once the connection has ended: `until` then
+    /// counts from that end.
     pub(super) longest: Option<Duration>,
 }
 
@@ -307,7 +308,7 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The success for which any node turns the request away, and the time since the host's last visit before this.
+/// The success for which any node turns the request away, and the time since the host's last visit before this one.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());

@@ -14,7 +14,7 @@ pub(crate) enum Claim {
 }
 
 impl Claim {
-    /// Its name in the scripts.
+    /// The name of the claim in the scripts.
     pub(super) fn word(self) -> String {
         match self {
             Claim::Exclusive => "exclusive".to_owned(),

@@ -54,7 +54,7 @@ impl Lock {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
         // If the fencing tokens differ, a node granted late or was not raised: only the answers of all nodes together
-        // tell the lease's.
+        // tell which is the lease's.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,
@@ -62,7 +62,7 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of the hold is new, so taking it back can hurt no other hold.
+                // The id of the hold is new: to release it can hurt no other hold.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;

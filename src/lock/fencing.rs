@@ -1,13 +1,14 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). The fencing token of a
-//! lease is the largest counter among the nodes that granted the lease, and q nodes must stand at it before it is used.
+//! lease is the largest counter among the nodes that granted the lease, and is used once q nodes stand at this counter.
 //! Nodes that are behind are raised, if they still have the lease and are not ahead by then. The quorums of two leases
-//! share a node. This node stood at the earlier fencing token when it made the later grant, so the later is larger.
+//! share a node. This node stood at the earlier fencing token when it made the later grant, so the later token is
+//! larger.
 //!
 //! A shared lease raises no counter. Over several nodes, a node that has lost its counter answers 0, and is ignored. If
-//! q of the nodes that granted have a counter, at least one node knows the last writer's. If fewer have a counter, the
-//! client's clock counts too: it is larger than any writer's counter.
+//! q of the nodes that granted have a counter, at least one node knows the last writer's counter. If fewer have a
+//! counter, the client's clock counts too: it is larger than any writer's counter.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 

@@ -26,7 +26,7 @@ impl Lock {
     ) -> Result<(), Error> {
         let start = Boot::now();
         let end = start + timeout;
-        // The error of the last look, if it failed: then the end of the wait also ends the next look.
+        // The error of the last look, if that look failed: then the end of the wait also ends the next look.
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {
@@ -42,7 +42,7 @@ impl Lock {
             }
             if status.state == State::Free {
                 // The lock is free and promised to no waiter, but has a line: its first waiters are dead, or do not
-                // know it yet. UNDO without arguments calls the first that lives.
+                // know yet that the lock is free. UNDO without arguments calls the first that lives.
                 let call = self.keys.call(&scripts::UNDO, Args::default());
                 let _: Answers<Answer> =
                     self.locks.nodes.ask(&call, self.locks.nodes.deadline(), |_| Boot::NEVER).await;

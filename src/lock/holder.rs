@@ -18,7 +18,7 @@ pub(crate) struct Holder {
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
     pub(crate) claim: Claim,
-    /// Its slot, if the lock has slots.
+    /// The holder's slot, if the lock has slots.
     pub(crate) slot: Option<u32>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
@@ -35,13 +35,13 @@ pub(crate) struct Holder {
     /// The rest of the lease; none when it never expires or is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
-    /// The ttl that its renewals ask for; zero if nothing renews it.
+    /// The ttl that renewals ask for; zero if nothing renews the lease.
     #[serde(rename = "renewal_ms", serialize_with = "ms")]
     pub(crate) renewal: Option<Duration>,
-    /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
+    /// The time since the job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
-    /// The name of its revoker: `deploy@web-3`.
+    /// The name of the lease's revoker: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Holder {
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Obstacle {
     Leases(Leases),
-    /// The key has a type that no lock has; and its remaining time.
+    /// The key has a type that no lock has. The field is the key's remaining time.
     OtherType(Option<Duration>),
     /// The lock is free, but reserved for the first waiter, or for the holder before a restart; for this long, if
     /// known.
@@ -116,7 +116,7 @@ impl Holder {
         }
     }
 
-    /// True if redlock wrote it, and not another library.
+    /// True if redlock took the lock, and not another library.
     pub(crate) fn has_record(&self) -> bool {
         self.owner.host.is_some()
     }
@@ -136,7 +136,7 @@ impl Holder {
         self.token.starts_with(text.as_bytes())
     }
 
-    /// True if the token names its lease, or a hold of it.
+    /// True if the token names this holder's lease, or a hold of that lease.
     pub(crate) fn has(&self, token: &str) -> bool {
         let stem = |token| token::split(token).0.to_owned();
         std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
@@ -147,7 +147,7 @@ impl Holder {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 
-    /// One holder from the words of several nodes; its lease lasts for as long as `needed` of them have it.
+    /// One holder from the words of several nodes; the lease lasts for as long as `needed` nodes have it.
     pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
         // The node with the highest fencing token; others may have an older record.
         let best =
@@ -185,8 +185,8 @@ impl Obstacle {
         }
     }
 
-    /// True if waiting for the lock is waiting for leases of these tokens: any of them holds the lock, or they hold all
-    /// its slots.
+    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or they hold
+    /// all its slots.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
@@ -197,18 +197,19 @@ impl Obstacle {
         }
     }
 
-    /// The claim that all its leases share; exclusive for any other obstacle.
+    /// The claim that all the leases share; exclusive for any other obstacle.
     pub(crate) fn claim(&self) -> Claim {
         self.holders().first().map(|holder| holder.claim).unwrap_or_default()
     }
 
-    /// True if it never expires, so that waiting is in vain: a lock of another library, or a key of another type.
+    /// True if the obstacle never expires, and waiting is in vain: a lock of another library, or a key of another type.
     pub(crate) fn never_ends(&self) -> bool {
         let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
-    /// The time until it may end, unless it is extended; none if it never ends, or if its end is not known.
+    /// The time until the obstacle may end, unless a lease is extended; none if there is no end, or the end is not
+    /// known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
             Obstacle::Leases(Leases { holders, next, .. }) => {
@@ -258,7 +259,7 @@ pub(super) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok,
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
-/// In UTC; null if no calendar has the time that was written.
+/// A date in UTC; null if the time is too large for a date.
 pub(super) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }

@@ -10,7 +10,7 @@ use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The ttl without --ttl; cli.rs has the same in words.
+/// The ttl without --ttl; cli.rs has the same as text.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// One grant of a lock, limited in time.
@@ -18,32 +18,32 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 pub(crate) struct Lease {
     /// The random identity of the lease, with the suffix of this process's hold if it has re-entered a lease.
     pub(crate) token: String,
-    /// This process's hold: [`token::BASE`], or the id of the hold with which it entered the lease.
+    /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,
     /// Larger than the fencing token of every earlier lease on this lock.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
-    /// Its slot, from zero, if the lock has several.
+    /// The slot of the lease, from zero, if the lock has several.
     pub(crate) slot: Option<u32>,
-    /// The moment at which this process got it.
+    /// The moment at which this process got the lease.
     pub(super) since: Boot,
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
-    /// Its run for the memory, if there is one.
+    /// The run of the lease, for the lock's memory; none without a memory.
     pub(super) entry: Option<String>,
     /// A success of its job counts for `--once-per`.
     pub(crate) is_once: bool,
-    /// Its number of `--newest`.
+    /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that failed to grant it, and why; not passed on to another process.
+    /// The nodes that failed to grant the lease, and why; not passed on to another process.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
 
-/// The confirmation of one node: the end of its backing, and the run of the server that gives it.
+/// The confirmation of one node: the end of the node's backing, and the run_id of its server.
 pub(super) type Backing = recreate::Backing<Boot, String>;
 
 impl Lease {
@@ -66,29 +66,29 @@ impl Lease {
         }
     }
 
-    /// Records that a node has granted it for this long, counted from the moment at which the request was sent.
+    /// Records that a node has granted the lease for this long, counted from the sending of the request.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
 
-    /// True if it was granted to this process; false if this process re-entered an ancestor's lease.
+    /// True if the lease was granted to this process; false if this process re-entered an ancestor's lease.
     pub(crate) fn is_outermost(&self) -> bool {
         self.hold == token::BASE
     }
 
     /// The end of validity: until then a quorum of nodes is sure to have the key. In the distant past if no quorum has
-    /// it.
+    /// the key.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
 
-    /// The token of the lease itself.
+    /// The token of the lease itself, without the suffix of a hold.
     pub(super) fn stem(&self) -> &str {
         token::split(&self.token).0
     }
 
-    /// Adds the facts from which a node writes the end of the run, even if it has restarted without its memory: the
-    /// server's run_id when it last confirmed the lease, the beginning (ms ago), and the run itself.
+    /// Adds the facts from which a node writes the end of the run, even a node that has restarted without its memory:
+    /// the run_id of the server that last confirmed the lease, the beginning (ms ago), and the run itself.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
         args.with_some("run_id", self.backing[node].run.as_ref())

@@ -28,7 +28,7 @@ pub(crate) struct Selection<'a> {
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
-    /// Each lock with more runs that go on than are listed, and their number.
+    /// The locks with more open runs than are listed, and the number of open runs of each.
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
@@ -50,7 +50,8 @@ struct Found<R> {
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
-    /// The error about the locks in [`State::Unknown`], if there are any. Their runs may be known all the same.
+    /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may be known all the
+    /// same.
     pub(crate) unknown: Option<Error>,
     /// True if the state of any lock is known.
     has_known: bool,

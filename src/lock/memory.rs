@@ -22,9 +22,9 @@ const RUNS: usize = 2_000;
 const KEPT_ERRORS: usize = 10;
 /// The number of further runs that each of several nodes is asked for, since runs that no quorum knows are left out.
 const SPARE: usize = 10;
-/// A time longer than any run is remembered.
+/// Longer than any run is remembered.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
-/// A server that was started less than this ago is new: runs that the user misses may have been before its start.
+/// A server that was started less than this ago is new: runs that the user misses may have ended before the start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The number of locks that one request asks for.
 const LOCKS: usize = 500;
@@ -51,7 +51,7 @@ pub(crate) struct Memory {
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
-    /// The usual duration of a run: the median of the successes that were asked for, if there are three.
+    /// The usual duration of a run: the median of the successes that were asked for, if there are at least three.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
     /// The hosts that came, the latest first, if they were asked for.
@@ -63,10 +63,11 @@ pub(crate) struct Memory {
     /// The number of runs that go on; `runs` has the first of them.
     #[serde(skip)]
     pub(crate) running: u64,
-    /// The number of ends that were told; none unless all nodes have answered.
+    /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// With `since`, for a log that has been cut: the end of its oldest run, and the number of runs that it keeps.
+    /// With `since`, for a log that has been cut: the end of the oldest run there, and the number of runs that the log
+    /// keeps.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
     /// If no node remembers anything of the lock and all servers are [`NEW`]: the server that was started first, and
@@ -213,7 +214,7 @@ impl Memory {
                 failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
             }),
             started: None,
-            // A node whose log was never cut, or reaches back far enough, has forgotten none.
+            // A node whose log was never cut, or reaches back far enough, has forgotten no run.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }

@@ -85,15 +85,15 @@ pub(crate) struct Request {
     /// Tokens of the leases that the jobs around this process hold, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// One process renews the lease and another releases it; the first has to tell a release from a loss.
+    /// True if one process renews the lease, and another releases it: the first has to tell a release from a loss.
     pub(crate) noted: bool,
-    /// The lease is released by its token, by another process.
+    /// True if another process releases the lease, by its token.
     pub(crate) is_acquired: bool,
     /// Nothing is granted if a run that has succeeded began less than this ago.
     pub(crate) once_per: Option<Duration>,
-    /// Its number of `--newest`: nothing is granted if a larger one has come.
+    /// The caller's number of `--newest`: nothing is granted if a larger number has come.
     pub(crate) newest: Option<u64>,
-    /// The number of runs that the log of the lock keeps; zero: it leaves no trace there.
+    /// The number of runs that the log of the lock keeps; zero: the run leaves no trace there.
     pub(crate) log: u64,
 }
 

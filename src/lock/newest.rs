@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// The largest number that has come, and the first caller that came with it.
+/// The largest number that has come, and the first caller with that number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Newest {
     /// None if the register has no number.
@@ -15,7 +15,7 @@ pub(crate) struct Newest {
     host: Option<String>,
     pid: Option<u64>,
     label: Option<String>,
-    /// The time since it came, by the server's clock.
+    /// The time since that caller came, by the server's clock.
     #[serde(skip)]
     ago: Option<Duration>,
 }

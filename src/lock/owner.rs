@@ -32,7 +32,7 @@ impl Owner {
         }
     }
 
-    /// Adds it as arguments, in the form that the scripts record.
+    /// Adds the owner as arguments, in the form that the scripts record.
     pub(super) fn add_to(&self, args: Args) -> Args {
         let Owner { host, pid, user, label } = self;
         args.with_some("host", host.as_ref())

@@ -1,9 +1,9 @@
 //! Waiting in line: first come, first served, at a cost for each handover that does not depend on how many wait.
 //!
 //! A release takes the first waiter out of the line and calls it on a channel of its own: only the next in line wakes
-//! up. PUBLISH tells how many heard the call: a waiter that is not heard is dead, and is dropped. A frozen waiter loses
-//! its reservation after a second, and comes back with its old ticket. No waiter is dropped because of a clock. In case
-//! a call is lost, each waiter looks by itself now and then, the first one often.
+//! up. PUBLISH tells how many clients got the call: a waiter that did not get it is dead, and is dropped. A frozen
+//! waiter loses its reservation after a second, and comes back with its old ticket. No waiter is dropped because of a
+//! clock. In case a call is lost, each waiter looks by itself now and then, the first one often.
 //!
 //! Every wait here may be dropped at any await; `attempt.rs` says how its caller then cleans up.
 
@@ -25,11 +25,11 @@ const FIRST_LOOKS: Duration = Duration::from_millis(400);
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The longest pause of the other waiters, which look more rarely the farther back they are.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
-/// The pause of each waiter if the key is of another type, and so has no line.
+/// The pause of each waiter if the key is of another type: such a key has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// How long after an expiry is due the first in line looks.
+/// The first in line looks this long after an expiry is due.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// The same for the other waiters, at most: the holder and the first waiters may have died together.
+/// The other waiters look at most this long after the expiry: the holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
 /// The least pause of the other waiters before that look, for each position in line.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct WaitReport {
     pub(crate) held: NamedObstacle,
-    /// Its number of `--newest`.
+    /// The waiter's number of `--newest`.
     pub(crate) number: Option<u64>,
     /// The number of waiters ahead of this one, once it stands in line.
     pub(crate) rank: Option<u64>,
@@ -68,7 +68,7 @@ struct InLine<'a> {
     queued: bool,
     /// The time of the next look.
     look: Boot,
-    /// The nodes that have called it since the last look.
+    /// The nodes that have called this waiter since the last look.
     called: Vec<bool>,
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
@@ -193,7 +193,7 @@ impl Lock {
                 line.trouble = Some(error);
                 line.notify(self, None);
             }
-            // The holder could not be seen before, as the server was away.
+            // The holder could not be seen before, because the server was away.
             Attempt::Denied(denial) if denial.by.is_held_by(&line.request.ancestors) => {
                 return Err(self.held_error(&denial.by, line.request, Some(line.start.elapsed())));
             }
@@ -240,7 +240,7 @@ impl InLine<'_> {
         self.remember();
     }
 
-    /// Remembers the lease of a single server, in case the server restarts without it.
+    /// Remembers the lease of a single server, in case the server restarts without its memory.
     fn remember(&mut self) {
         // The lease that lasts longest, if there are several.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);

@@ -95,7 +95,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
         return Judgement { recreate: Vec::new(), lost: true };
     }
     // `forgot`: nodes that restarted and forgot the lease; no rival was let in since. `missed`: nodes without the
-    // lease, which may get it if q others confirm it.
+    // lease, which may get the lease if q others confirm it.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 /// How long a release is sent again; release.lua has the same.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
-/// The pause before it is sent again to nodes that refuse a connection.
+/// The pause before a release is sent again to nodes that refuse a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The parts of the end of a run that fewer than q nodes could write: the first node that failed, and the server's
-/// words.
+/// The records of a run's end that fewer than q nodes could write: of each, the first node that failed, and the
+/// server's words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
     /// The note of a success, for `--once-per`.
@@ -48,7 +48,7 @@ struct Release<'a> {
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how its run ended; with `keep`, the lock stays taken for
+    /// Releases this process's hold of the lease, and tells how the run ended; with `keep`, the lock stays taken for
     /// that time. Returns the number of holds left. Has a deadline of its own.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Lock {
         Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
-    /// The first node that could not write this part of the end, and why; none if a quorum could.
+    /// The first node that could not write this record of the end, and why; none if a quorum could.
     fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
         let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
         let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
@@ -197,8 +197,8 @@ impl Lock {
     }
 
     /// Tells the nodes that lack the lease how its run ended. A single node cannot know whether the lease is lost,
-    /// since other nodes may still have it. If it is lost, nodes that have noted a success for `--once-per` are told
-    /// too.
+    /// since other nodes may still have it. If the lease is lost, nodes that have noted a success for `--once-per` are
+    /// told too.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
@@ -235,7 +235,7 @@ impl Lock {
 }
 
 impl Release<'_> {
-    /// True if it reports a success that counts for `--once-per`.
+    /// True if this release reports a success that counts for `--once-per`.
     fn is_once(&self) -> bool {
         self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
     }
@@ -282,12 +282,12 @@ fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }
 
-/// True if the log has the end of that run from a release.
+/// True if the log has the end of that run, as a release told it.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// True if the log was cut since, and may have had that run.
+/// True if the log may have had that run, and was cut since.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

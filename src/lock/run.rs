@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A run that begins further in the future than this was written by a clock that was set back since.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
-/// The number of runs that a log keeps, unless its entries give another.
+/// The number of runs that a log keeps, unless the runs in it give another number.
 const KEPT: u64 = 20;
 
 /// The sort key of a run among others; see [`Run::age`].
@@ -29,7 +29,7 @@ pub(crate) struct Run {
     pub(crate) token_prefix: Option<String>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// Its slot, of a lock that has several.
+    /// The slot of the lease, if the lock has several.
     pub(crate) slot: Option<u32>,
     /// Time since 1970 by the server's clock, as are all times of a run.
     #[serde(rename = "began_at", serialize_with = "date")]
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     /// None if the run goes on.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
-    /// The time that it waited in line.
+    /// The time that the run waited in line.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// The time so far, if the run goes on.
@@ -46,18 +46,18 @@ pub(crate) struct Run {
     pub(crate) outcome: RunOutcome,
     /// The exit status of the command.
     pub(crate) status: Option<u8>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     pub(crate) signal: Option<u8>,
     /// The name of the lease's revoker: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
-    /// The last lines that its job wrote to its standard error, if they were kept and asked for.
+    /// The last lines of the job's standard error, if they were kept and asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<String>,
     /// The server's clock when it answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
-    /// True if `acquire` took its lease: the release by the token cannot know whether the lease had run out before.
+    /// True if `acquire` took the lease: the release by the token cannot know whether the lease had run out before.
     #[serde(skip)]
     pub(super) is_acquired: bool,
 }
@@ -92,7 +92,7 @@ pub(crate) struct End<'a> {
     pub(crate) code: Option<u32>,
     /// The time at which the job ended.
     pub(crate) at: Boot,
-    /// True if the job ended in time, and the lease may have run out since; false if a lease that is gone was lost.
+    /// True if the job ended in time, and the lease may have run out since; false if a missing lease is a lost lease.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -143,8 +143,8 @@ impl RunOutcome {
     }
 }
 
-/// The run of a requested lease, as far as redlock knows it; the server adds the rest, and the release its end. None
-/// without a memory.
+/// The run of a requested lease, as far as redlock knows it; the server adds the rest, and the release adds the end.
+/// None without a memory.
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     let Request { owner, once_per, log, is_acquired, .. } = request;
     let shown = |c: char| if c.is_control() { '?' } else { c };
@@ -241,7 +241,7 @@ impl Run {
         self
     }
 
-    /// Its end; its beginning, if the end is not known.
+    /// The end of the run; the beginning, if the end is not known.
     fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
@@ -251,17 +251,17 @@ impl Run {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }
 
-    /// The time since its end, or since it began if it goes on.
+    /// The time since the run ended, or began if it goes on.
     pub(crate) fn ago(&self) -> Option<Duration> {
         Some(self.now?.saturating_sub(self.last_known()?))
     }
 
-    /// The time since it began.
+    /// The time since the run began.
     pub(crate) fn began_ago(&self) -> Option<Duration> {
         Some(self.now?.saturating_sub(self.began?))
     }
 
-    /// True if it began or ended in the future: the server's clock was set back since.
+    /// True if the run began or ended in the future: the server's clock was set back since.
     pub(crate) fn is_ahead(&self) -> bool {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
@@ -271,17 +271,17 @@ impl Run {
         self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
     }
 
-    /// True if its command has exited with status 0.
+    /// True if the run's command has exited with status 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
-    /// True if its end is known, and is neither a success nor a release without a status.
+    /// True if the run's end is known, and is neither a success nor a release without a status.
     pub(super) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }
 
-    /// True if it failed, or may have failed.
+    /// True if the run failed, or may have failed.
     pub(crate) fn went_wrong(&self) -> bool {
         self.failed() || matches!(self.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
     }

@@ -65,13 +65,13 @@ impl View {
 pub(crate) enum State {
     Free,
     Held,
-    /// Its job has ended; the lock stays taken for a while (`--hold-at-least`).
+    /// The job has ended; the lock stays taken for a while (`--hold-at-least`).
     Kept,
     /// Free, and promised to the next in line.
     Reserved,
-    /// Its holder cannot extend it any more.
+    /// The holder cannot extend the lease any more.
     Revoked,
-    /// Another library wrote it.
+    /// Another library wrote the key.
     Foreign,
     /// No quorum answered.
     Unknown,
@@ -106,16 +106,16 @@ pub(crate) struct Status {
     pub(crate) name: String,
     pub(crate) key: String,
     pub(crate) state: State,
-    /// The claim of its holders; none if redlock did not write it.
+    /// The claim of the holders; none if redlock did not write the key.
     pub(crate) mode: Option<Claim>,
-    /// The number of its slots, if it has slots.
+    /// The number of slots, if the lock has slots.
     pub(crate) limit: Option<u32>,
-    /// The obstacle to a take, if it is not free.
+    /// The obstacle to a take, if the lock is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Obstacle>,
-    /// The number of leases on it, of which [`Status::holders`] are the first.
+    /// The number of leases on the lock, of which [`Status::holders`] are the first.
     pub(crate) holder_count: u64,
-    /// The number of waiters in line for it.
+    /// The number of waiters in line for the lock.
     pub(crate) waiting: Option<u64>,
     /// The first waiters, if only this lock was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,7 @@ impl Status {
         self.by.as_ref().map_or(&[], Obstacle::holders)
     }
 
-    /// True if it has more holders than are named.
+    /// True if the lock has more holders than are named.
     pub(super) fn is_cut(&self) -> bool {
         matches!(&self.by, Some(Obstacle::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
@@ -156,7 +156,7 @@ impl Status {
     /// The same status, if its runs are known.
     ///
     /// # Errors
-    /// The reason why they are not known.
+    /// The reason why the runs are not known.
     pub(crate) fn with_runs(mut self) -> Result<Status, Error> {
         self.unremembered.take().map_or(Ok(self), Err)
     }
@@ -177,7 +177,7 @@ impl Status {
         (rank, Reverse(self.waiting), Reverse(held))
     }
 
-    /// True if it stays taken until it is released.
+    /// True if the lock stays taken until it is released.
     pub(crate) fn never_expires(&self) -> bool {
         self.by.as_ref().is_some_and(Obstacle::never_ends)
     }

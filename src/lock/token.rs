@@ -7,7 +7,7 @@ use crate::text::SHOWN_OF_TOKEN;
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
 /// Ends the token of a lease whose release leaves a note. The memory of runs tells of a release too, but may be
-/// switched off or fail; and a release that is taken for a loss stops the process that the lease was for.
+/// switched off or fail; and a release mistaken for a loss would stop the process that the lease is for.
 const NOTED: char = 'n';
 
 /// The hold that took the lock.

@@ -2,7 +2,7 @@
 //!
 //! A failed try is undone at once, but the request that undoes it may be lost with its connection. Until a node
 //! confirms the undo, the try is remembered for that node; the next request that takes the lock or leaves the line
-//! carries its token, and undoes it (take.lua, undo.lua).
+//! carries the token of the try, and undoes the try (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -13,7 +13,7 @@ use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
-/// a server that finds the connection closed when it answers reads nothing further from it.
+/// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
 /// The same for a caller that is not interrupted: the longest delay that a hanging node causes.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,8 +27,8 @@ const STEP_OUT: Duration = Duration::from_millis(20);
 /// The possible remains of tries on the nodes.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
-    /// The token of the latest try. Each try has its own, so that a late answer cannot be taken for the answer to
-    /// another try.
+    /// The token of the latest try. Each try has a token of its own, so that a late answer cannot be taken for the
+    /// answer to another try.
     token: Option<String>,
     /// The name in the queue, if the caller queues.
     pub(super) waiter: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Traces {
     pub(super) slot: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,
-    /// For each node, the tokens of earlier tries that it may have granted, the latest last.
+    /// For each node, the tokens of earlier tries that the node may have granted, the latest last.
     earlier: Vec<Vec<String>>,
     /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
     pub(super) hold: Option<(String, String)>,
@@ -103,7 +103,7 @@ impl Traces {
 }
 
 impl Lock {
-    /// Undoes a partial grant and keeps the position in line. Calls no waiter: it would get only a part too.
+    /// Undoes a partial grant and keeps the position in line. Calls no waiter: a waiter would get only a part too.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
         let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
@@ -113,8 +113,8 @@ impl Lock {
         }
     }
 
-    /// Undoes all that the traces name: a grant, a position in line, a hold. Until `until`, asks nodes that do not
-    /// answer again. The name in the queue must not be used again.
+    /// Undoes all that the traces name: a grant, a position in line, a hold. Nodes that do not answer are asked again,
+    /// until `until`. The name in the queue must not be used again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {

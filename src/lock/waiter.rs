@@ -9,18 +9,18 @@ use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A waiter in line. Facts that its name does not contain are none.
+/// A waiter in line. A fact that the waiter's name does not contain is none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
-    /// Its name in the queue.
+    /// The waiter's name in the queue.
     #[serde(skip)]
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since it came, from its ticket: µs by the clock of the single server, else by the waiter's own clock.
+    /// The time since the waiter came, from the ticket: µs by the clock of the single server, else by the waiter's own.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// True if it can be called; false if it is dead or cut off.
+    /// True if the waiter can be called; false if it is dead or cut off.
     pub(crate) listening: Option<bool>,
 }
 
@@ -47,7 +47,8 @@ impl Waiter {
         answer.has("waiters").then(|| told.map(read).collect())
     }
 
-    /// True if it listens on any of these nodes; false if some nodes know that it does not; none if no node knows.
+    /// True if the waiter listens on any of these nodes; false if some nodes know that it does not; none if no node
+    /// knows.
     pub(super) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
         let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
         told.filter_map(|waiter| waiter.listening).max()
