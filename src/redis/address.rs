@@ -57,7 +57,7 @@ impl Address {
         &self.url.deployment
     }
 
-    /// The server of `local:`, if this is one.
+    /// The server of `local:`, if the address is one.
     pub(crate) fn local(&self) -> Option<Local> {
         let Deployment::Local(directory) = &self.url.deployment else { return None };
         Local::at(directory.as_deref()).ok()
@@ -92,12 +92,12 @@ impl Address {
         self.access.password.as_ref().filter(|_| !has_own)
     }
 
-    /// The current password; its file may have changed.
+    /// The current password; the file may have changed.
     pub(crate) fn password(&self) -> Option<String> {
         self.url.login.password.clone().or_else(|| self.common_password().map(FileValue::get))
     }
 
-    /// True if its password or its certificates come from files.
+    /// True if the password or the certificates come from files.
     pub(super) fn logs_in_by_file(&self) -> bool {
         self.common_password().is_some_and(FileValue::is_from_files)
             || self.url.tls && self.access.tls.as_ref().is_some_and(FileValue::is_from_files)

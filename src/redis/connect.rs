@@ -36,7 +36,7 @@ const FULL_BACKLOG: Duration = Duration::from_millis(5);
 /// Connects to the node and logs in.
 ///
 /// # Errors
-/// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
+/// The reason why the node cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
     let mut stream = dial(address).await.map_err(|error| Fault::of_io(&error))?;
     log_in(&mut stream, address).await?;
@@ -58,8 +58,8 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
 }
 
 /// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
-/// are open side by side, since a balancer may give each to the server with the fewest. Empty if INFO is refused, or no
-/// connection is open by the deadline.
+/// are open side by side, since a balancer may give each connection to the server with the fewest. Empty if INFO is
+/// refused, or no connection is open by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

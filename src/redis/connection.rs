@@ -28,7 +28,7 @@ pub(super) struct Connection {
     /// Ends when the connection is closed.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
-    /// The script that was last sent with its body; the server knows it before it reads the next request.
+    /// The script that was last sent with its body; the server knows that script when it reads the next request.
     loaded: Cell<Option<&'static Script>>,
     /// A copy of the descriptor of a TCP socket; none if there was no descriptor left.
     descriptor: Option<OwnedFd>,

@@ -44,8 +44,8 @@ pub(crate) enum Fault {
     TlsFailure(String, &'static str),
     /// This key beside the lock is of the wrong type.
     WrongType(String),
-    /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are their
-    /// number and the number wanted.
+    /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are the
+    /// number of replicas that have, and the number wanted.
     Unconfirmed(i64, u32),
 }
 
@@ -123,7 +123,8 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
     }
 
-    /// True if the server says that it is no longer a primary. Its name may lead to another server by now.
+    /// True if the server says that it is no longer a primary. The name of the server may lead to another server by
+    /// now.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }

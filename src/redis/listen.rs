@@ -26,7 +26,7 @@ const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Something that happened to a subscription.
 #[derive(Debug)]
 pub(crate) enum SubscriptionEvent {
-    /// The server has confirmed it: messages published from now on arrive.
+    /// The server has confirmed the subscription: messages published from now on arrive.
     Listening,
     Message(String),
     /// The subscription could not be opened, or has ended.
@@ -74,7 +74,7 @@ impl Listeners {
         self.each.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes again on a node that did not find this subscriber, because its end of the connection is gone.
+    /// Subscribes again on a node that did not find this subscriber, because the node's end of the connection is gone.
     pub(crate) fn reopen(&mut self, node: usize) {
         self.each[node] = Listener::new(self.each[node].route.clone(), &self.channel, self.patience);
     }

@@ -121,7 +121,7 @@ impl Local {
         self.file("log")
     }
 
-    /// The free bytes on its disk; none if this user may not write there, or the disk does not report them.
+    /// The free bytes on the server's disk; none if this user may not write there, or the disk does not report them.
     pub(crate) fn room(&self) -> Option<u64> {
         let existing = self.directory.ancestors().find(|directory| directory.exists())?;
         access(existing, AccessFlags::W_OK | AccessFlags::X_OK).ok()?;

@@ -57,7 +57,7 @@ pub(crate) struct Nodes {
     pub(crate) timeout: Duration,
 }
 
-/// The answers to one question, by node. There is none for a node that was not asked, or has not answered yet.
+/// The answers to one question, by node. A node that was not asked, or has not answered yet, has none.
 #[derive(Debug)]
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
@@ -71,12 +71,12 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// True if no option or variable has named them.
+    /// True if no option or variable has named the nodes.
     pub(crate) fn are_default(&self) -> bool {
         self.nodes.iter().any(|node| node.address().is_default())
     }
 
-    /// True if they are a server of `local:` that was never started, and so has no locks.
+    /// True if the only node is a server of `local:` that was never started, and so has no locks.
     pub(crate) fn are_unused(&self) -> bool {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
     }
@@ -174,7 +174,7 @@ impl Nodes {
     }
 
     /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. A node that hangs is not asked again. Each page has a deadline, and all together have one.
+    /// listed. A node that hangs is not asked again. Each page has a deadline, and all pages together have one.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
@@ -224,7 +224,7 @@ impl Nodes {
 
     /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone, and must have the lease again before it decides for others.
+        // A single node decides alone: it must have the lease again before it can grant the lock to another.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;

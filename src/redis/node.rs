@@ -135,8 +135,8 @@ impl Node {
         self.may_have_been_sent
     }
 
-    /// Runs a script. The caller drops the future at the deadline; Sentinels and replicas are asked in time before
-    /// that.
+    /// Runs a script. The caller drops the future at the deadline; Sentinels and replicas are asked early enough to
+    /// answer before that.
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
         // A new connection looks the server up itself.
@@ -175,7 +175,7 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// The same fault, with the key that is of the wrong type if that is found: the error of a script does not name it.
+    /// The same fault, with the key of the wrong type, if that key is found: a script's error does not name the key.
     async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
         let (base, parts) = &call.beside;
         for (part, expected) in *parts {
@@ -198,18 +198,18 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS.
+    /// The time left of the certificate that the node's server shows, if it ends within `time`; none without TLS.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
 
-    /// The `run_id`s that several connections to its server meet: more than one if the address leads to several
+    /// The `run_id`s that several connections to the node's server meet: more than one if the address leads to several
     /// servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
 
-    /// The address of its server.
+    /// The address of the node's server.
     fn server(&self) -> Address {
         self.route.server().map_or_else(|| self.address().clone(), |server| self.address().at(&server))
     }

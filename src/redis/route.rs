@@ -48,7 +48,7 @@ impl Route {
     /// Connects and logs in. If there are several servers, returns the server's name.
     ///
     /// # Errors
-    /// The reason why it cannot be reached, or the refusal of the login.
+    /// The reason why the node cannot be reached, or the refusal of the login.
     pub(super) async fn open(&self) -> Result<(Option<Host>, ServerStream), Fault> {
         let (server, socket) = match (self.address.deployment(), self.server()) {
             (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await?,

@@ -17,7 +17,7 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The prefix of all further keys that the script may use, and the rest of each with its type.
+    /// The prefix of all further keys that the script may use, and the rest of each key's name, with the key's type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 

@@ -21,7 +21,7 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel can be reached, or not the primary; [`Fault::Unreachable`] for a server that is not a
+/// The reason why no Sentinel, or not the primary, can be reached; [`Fault::Unreachable`] for a server that is not a
 /// primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Fault> {
     let primary = primary(address).await?;

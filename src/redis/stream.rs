@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most bytes to read between two requests, since an endless reply must not fill this machine's memory. Pages of
-/// locks are sized to take half of it, and the part that does not fit is asked for again; a subscription that reaches
+/// locks are sized to take half of that, and the part that does not fit is asked for again; a subscription that reaches
 /// the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Each value ends at least one line.

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter: the functions of its schemes read it and list it as known, [`Url::of`] has
-/// its default, address.rs its accessor, and redlock.man names it. connect.rs uses it if a refusal fails the node, else
-/// connection.rs and listen.rs. `Address::of_sentinel` resets it if Sentinels do not take it.
+/// A URL in its parts. To add a parameter: the functions of the schemes concerned read it and list it as known,
+/// [`Url::of`] has the default, address.rs the accessor, and redlock.man the name. connect.rs sends the parameter if a
+/// refusal fails the node, else connection.rs and listen.rs do. `Address::of_sentinel` resets a parameter that
+/// Sentinels do not take.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,

@@ -5,8 +5,8 @@
 -- all its holders, and when.
 -- A run (see grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if
 -- it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration
--- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with none of them its lease ran out. y is
--- the user@host that has revoked it. Quotes inside values are escaped, so `"b":"` is always the name of a field.
+-- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with no outcome the lease ran out. y is the
+-- user@host that has revoked the lease. Quotes inside values are escaped, so `"b":"` is always the name of a field.
 
 -- The run, with this duration (ms, number or text) and outcome instead of any that it has. An expired run may have a
 -- status (`code`).

@@ -1,7 +1,7 @@
 -- Grants a lease to ARG.token for ARG.ttl, and begins its run; no other file does. In straight lines, for speed. The
 -- including script sets fence (the fencing token), count (the new value of the counter), slot, since (us) and began
--- (ms), the moment of the grant; for a lease beside others also mark (the value of the lock, if it has none) and
--- list, which is list_member. The run is a JSON object of texts, without spaces. ARG.entry is the part of it that
+-- (ms), the moment of the grant; for a lease beside others also mark (the value for a lock that has none) and list (the
+-- function list_member). The run is a JSON object of texts, without spaces. ARG.entry is the part of the run that
 -- redlock knows (run.rs).
 if value == false then
   value = mark or ARG.token

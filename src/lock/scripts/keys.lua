@@ -1,6 +1,6 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
 -- key. In straight lines, since a script spends most of its time on creating functions: take.lua and release.lua do
--- their usual case first, and include the functions for all other cases behind it (build.rs).
+-- their usual case first, and include the functions for all other cases behind that (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> when it entered, in us), members (sorted set: token -> deadline in ms),
@@ -29,8 +29,9 @@ for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- How long keys outlive their last use: the queue, the fencing counters and the runs that go on, the ended runs. The
--- expiry of ended runs is renewed when fewer than 100 of its 101 days are left, so a run is kept for 100 days.
+-- How long keys outlive their last use: QUEUE_MS the queue, FENCE_MS the fencing counters and the open runs, LOG_MS the
+-- ended runs. The expiry of ended runs is renewed when fewer than 100 of its 101 days are left, so a run is kept for
+-- 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The server's clock, as text.

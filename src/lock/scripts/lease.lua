@@ -6,8 +6,8 @@ local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns true if the token has the lock, and its hold. (A token of another library may look like a token and a hold:
--- then the whole of it is the token, and there is no hold.)
+-- Returns true if the token has the lock, and its hold. (Another library's token may look like a token and a hold: then
+-- the whole text is the token, and there is no hold.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
@@ -20,7 +20,7 @@ local function until_end(token)
 end
 
 -- The revoker of the lease with this record: `by` if the lease was revoked alone, else the revoker of all members, if
--- the lease was granted before (`since`, us). (A lease from the future was granted before the clock was set back.)
+-- the lease was granted (`since`, us) before that. (A lease from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -103,7 +103,8 @@ local function remember_deadline(token, ttl)
   end
 end
 
--- Makes the lease last ttl ms from now, but never shortens it. Returns its rest (ms), -1 if it never expires.
+-- Makes the lease last ttl ms from now, but never shortens it. Returns the rest of the lease (ms), -1 if it never
+-- expires.
 local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end

@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if it had been granted. If the user may not delete, the take failed when it had written K, which
--- then expires at once.
+-- Undoes a take; true if it had been granted. If the user may not run DEL, the take failed after its write of K: then K
+-- expires at once.
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -37,9 +37,10 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first in line that listens, and reserves the lock for it. If the first does not fit, only tells it to keep
--- watch; also while the lock is reserved, since a second reservation would overwrite that one. Returns the name of the
--- called waiter (`me`, if that is the caller), false if the line is empty, nil if the first in line is not called.
+-- Calls the first in line that listens, and reserves the lock for it. If the first does not fit, or the lock is
+-- reserved already, only tells the first to keep watch: a second reservation would overwrite the other. Returns the
+-- name of the called waiter (`me`, if that is the caller), false if the line is empty, nil if the first in line is not
+-- called.
 local function call_next(me)
   -- The claim of a waiter, from the first letter of its name. The letter does not tell the number of slots: a waiter
   -- with another number is called too, and its take is refused.
@@ -70,7 +71,7 @@ local function call_next(me)
     else
       redis.call('ZPOPMIN', Q)
       -- Of two messages, a server sends the later one first, and the call is to arrive first. So the second in line is
-      -- told before the first is called, although the first may turn out to be dead.
+      -- told before the first is called, even if the first turns out to be dead.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -81,8 +82,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails, since an
--- error would make a lock look taken that is free by now.
+-- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: after an
+-- error, a lock that is free by now would look taken.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -29,8 +29,8 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Prepares to write these ended runs, the first of which ended at `first` (ms). Takes the runs out of the log that
--- ended later; with `at`, also those in front of this position, and the run at it, which is to be replaced. Returns
+-- Prepares to write these ended runs, the first of which ended at `first` (ms). Takes out of the log the runs that
+-- ended later; with `at`, also the runs in front of that position, and the run there, which is to be replaced. Returns
 -- all but the replaced run, in the order of their ends.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
@@ -62,9 +62,9 @@ local function sorted_at(at)
   end
 end
 
--- Ends the run of this token, whose lease was here. The duration is redlock's (ARG.began), if it is told: the request
--- may have waited for the server, and the server's clock may have been changed. Otherwise the run ended ARG.ended ms
--- ago. `beside`: others had the lock too. A lease under which nothing ran leaves nothing.
+-- Ends the run of this token, whose lease was here. The duration is by redlock's clock, if ARG.began is given: the
+-- request may have waited for the server, and the server's clock may have been changed. Otherwise the run ended
+-- ARG.ended ms ago. `beside`: others had the lock too. A lease under which nothing ran leaves nothing.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -90,7 +90,7 @@ local function end_by(forced, run, deadline)
 end
 
 -- Closes the runs that have ended without a word: on an exclusive lock all others, else the runs whose lease has run
--- out. They count neither as successes nor as failures; only as many as the log keeps are read and written.
+-- out. Such runs count neither as successes nor as failures; only as many as the log keeps are read and written.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

@@ -1,5 +1,5 @@
--- Gives the lease that its holder still has to a node that has forgotten it. Raises the counter like a grant. Ignores
--- the queue and the reservation: the holder goes before all waiters.
+-- Gives a lease again to a node that has forgotten it; the holder still has the lease. Raises the counter like a grant.
+-- Ignores the queue and the reservation: the holder goes before all waiters.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (how long,
 --      ms), entry (see grant.lua), run_id (of the server that said gone; nil: INFO is refused), alone (the only node),
 --      newest (see take.lua)
@@ -31,7 +31,7 @@ if not was_here then
       raise_newest()
     end)
   end
-  -- The lock was reserved for this holder, or for a waiter that has to wait now. Beside a member a waiter keeps its
+  -- The lock was reserved for this holder, or for a waiter that has to wait now. A waiter beside a member keeps its
   -- reservation, since both fit.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end

@@ -37,7 +37,7 @@ local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
--- Writes into the memory by this function; returns the server's words if that fails.
+-- Calls this function, which writes into the memory; returns the server's words if that fails.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
   if not done then return why end
@@ -147,7 +147,7 @@ local function remember_forgotten(word)
   end
 end
 
--- Keeps the last lines of the job's standard error: once for each run, and of the newest failures only.
+-- Keeps the last lines of the job's standard error: once for each run, and for the newest failures only.
 local function keep_errors()
   local errors, front = BASE .. 'errors', '{"t":"' .. ARG.token .. '"'
   for _, kept in ipairs(redis.call('LRANGE', errors, 0, -1)) do
@@ -158,7 +158,7 @@ local function keep_errors()
   redis.call('PEXPIRE', errors, LOG_MS)
 end
 
--- Notes a success for --once-per, then writes the end of the run, then its errors.
+-- Notes a success for --once-per, then writes the end of the run, then the errors of the job.
 local function remember(write, ...)
   unnoted = ARG.once and failure_of(note_once)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
@@ -202,7 +202,7 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
--- The lease is not here. The lock may be promised to its holder: after a restart, a waiter that remembers the lease
+-- The lease is not here. The lock may be promised to the holder: after a restart, a waiter that remembers the lease
 -- reserves the lock for the holder (take.lua). Otherwise only the memory may change.
 local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'

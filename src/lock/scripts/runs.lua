@@ -18,7 +18,7 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The open runs of a list of tokens. With step 2, a value stands behind each token, and then behind its run.
+-- The open runs of a list of tokens. With step 2, a value stands behind each token, and in the result behind each run.
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do
@@ -45,7 +45,7 @@ for _, line in ipairs(page) do
   recent = recent or in_time
   if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
 end
--- If a whole page is too old, so are all runs behind it.
+-- If a whole page is too old, all runs behind it are too.
 fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 

@@ -70,7 +70,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return first
   end
 
-  -- The next free slots after ARG.slot, so that all nodes name about the same.
+  -- The next free slots after ARG.slot, so that all nodes name about the same slots.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do
@@ -93,7 +93,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return answer_from_reads(outcome, fields)
   end
 
-  -- Grants nothing, and puts the waiter in line, with its old ticket if it has one.
+  -- Grants nothing, and puts the waiter, if there is one, in line: with the old ticket, if the waiter has one.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -122,7 +122,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
 
   -- Reserves the lock for the holder that the server has forgotten in a restart, unless that holder has come back
-  -- since: then the counter has reached its fencing token.
+  -- since: then the counter has reached the holder's fencing token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
