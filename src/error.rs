@@ -1,7 +1,7 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 //!
-//! Only this file and `lock/` know each other: `lock/` returns these errors, and the errors contain its types, since a
-//! message names the holder.
+//! Only this file and `lock/` know each other: `lock/` returns these errors, and the errors contain types of `lock/`,
+//! since a message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
 use crate::redis::{Fault, Unusable};

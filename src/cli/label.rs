@@ -7,7 +7,7 @@ use std::path::Path;
 
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
 
-/// The base name of the command; for a shell, that of its script, or of the first word of its `-c` line.
+/// The base name of the command; for a shell, the base name of the script, or of the first word of the `-c` line.
 pub(crate) fn of(command: &[OsString]) -> String {
     let [first, arguments @ ..] = command else { return String::new() };
     let command = base_name(first);

@@ -20,7 +20,7 @@ const CERTIFICATE: Duration = Duration::from_secs(14 * 86_400);
 #[derive(Debug)]
 pub(crate) struct NodeFacts {
     pub(super) servers: Vec<(String, Result<Facts, Fault>)>,
-    /// Its Sentinels, if it has any.
+    /// The node's Sentinels, if there are any.
     pub(super) sentinels: Vec<(String, Result<SentinelView, Fault>)>,
 }
 

@@ -1,7 +1,7 @@
 #!lua
 -- Tells which commands this user may not run on a lock's keys and channels. Runs none of the commands, but could: so a
 -- server that takes no writes refuses this script.
--- ARGV: 1 the lock  2 another key of it  3 a channel of it  4… the commands
+-- ARGV: 1 the lock  2 another key of the lock  3 a channel of the lock  4… the commands
 -- Returns the commands that are denied. A server before Redis 7 does not know the first line, and cannot answer.
 
 -- Redis 7.0 looks for keys behind the end of a request that is too short, and may crash.

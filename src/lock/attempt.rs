@@ -30,7 +30,7 @@ const AGAIN: u32 = 5;
 /// The result of one try.
 pub(super) enum Attempt {
     Granted(Box<Lease>),
-    /// Others have it, or part of it.
+    /// Others have the lock, or part of it.
     Denied(Box<Denial>),
     /// Too few nodes can answer.
     Failure(Error),
@@ -98,7 +98,7 @@ impl Lock {
         }
     }
 
-    /// One try with a token of its own, which is not repeated.
+    /// A single try, with a token of its own.
     async fn try_once(
         &mut self,
         traces: &mut Traces,
@@ -134,7 +134,7 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the tries that it still has to undo. Waits as long as further answers
+    /// Sends each node these arguments, and the tries that the node still has to undo. Waits as long as further answers
     /// matter.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();

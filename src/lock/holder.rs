@@ -126,12 +126,12 @@ impl Holder {
         escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
     }
 
-    /// Its owner without the pid: "deploy@web-3 (nightly)".
+    /// The owner without the pid: "deploy@web-3 (nightly)".
     pub(crate) fn in_short(&self) -> String {
         self.owner.who(false).unwrap_or_else(|| self.to_string())
     }
 
-    /// True if its token begins with this text.
+    /// True if the holder's token begins with this text.
     pub(crate) fn begins_with(&self, text: &str) -> bool {
         self.token.starts_with(text.as_bytes())
     }

@@ -17,7 +17,7 @@ const PARTS: [(&str, &str); 15] = [
     ("reserved", "string"), // The waiter to which the free lock is promised.
     ("holds", "zset"),      // The holds of a re-entrant lease.
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
-    ("slots", "zset"),      // The same by slot, if it has slots.
+    ("slots", "zset"),      // The same by slot, if the lock has slots.
     ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all.
     ("open", "hash"),       // The runs that go on.
     ("ends", "zset"),       // The same by the deadlines of their leases.

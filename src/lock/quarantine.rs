@@ -1,9 +1,9 @@
-//! The quarantine: the time after its start for which a node has no vote. Pure: no clock, no I/O.
+//! The quarantine: the time after a node's start for which the node has no vote. Pure: no clock, no I/O.
 
 use super::lease::DEFAULT_TTL;
 use std::time::Duration;
 
-/// The time after its start for which a node has no vote on leases that it may have forgotten.
+/// The time after a node's start for which the node has no vote on leases that it may have forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
     pub(crate) length: Duration,

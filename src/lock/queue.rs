@@ -48,7 +48,7 @@ pub(crate) struct WaitReport {
     pub(crate) held: NamedObstacle,
     /// The waiter's number of `--newest`.
     pub(crate) number: Option<u64>,
-    /// The number of waiters ahead of this one, once it stands in line.
+    /// The number of waiters ahead, once this waiter stands in line.
     pub(crate) rank: Option<u64>,
     /// The reason why the nodes cannot be asked at present, without the lock's name.
     pub(crate) trouble: Option<String>,
@@ -217,7 +217,7 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // The node dropped this waiter from its line, and no call reached it.
+                // The node dropped this waiter from its line, and no call has reached the waiter.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
             }
@@ -257,7 +257,7 @@ impl InLine<'_> {
         }
     }
 
-    /// The single server cannot be reached any more: its lease may last for its whole length from now.
+    /// The single server cannot be reached any more: the lease there may last for its whole length from now.
     fn server_is_gone(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()

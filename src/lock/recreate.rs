@@ -1,7 +1,7 @@
 //! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
-//! A node *backs* a lease while it keeps the key, and after a restart without memory while its quarantine keeps rivals
-//! out. The lease is valid for as long as q nodes back it. Every clause is needed: without any one of them, a search
+//! A node *backs* a lease while the node keeps the key, and, after a restart without memory, while its quarantine keeps
+//! rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: without any one, a search
 //! through all that can happen (tests/model) finds two holders, or a lock that comes back after `release --force`.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.

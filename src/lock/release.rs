@@ -125,7 +125,8 @@ impl Lock {
     }
 
     /// Sends the release to all nodes, and again to nodes that do not answer, until the answers decide or the time is
-    /// over. A node that has released the lease before, or has forgotten it in a restart, counts as releasing it.
+    /// over. A node that has released the lease before, or has forgotten it in a restart, counts as a node that has
+    /// released it.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -264,7 +265,7 @@ impl Release<'_> {
     }
 
     /// True if the node has restarted without its memory since it confirmed the lease. A job that has ended within its
-    /// lease loses nothing by that.
+    /// lease loses nothing by the restart.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
         let Some(lease) = self.lease else { return false };
         let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);

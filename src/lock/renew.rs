@@ -123,7 +123,7 @@ impl Lock {
         }
     }
 
-    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since it said so, and
+    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since that answer, and
     /// enters the hold again on nodes that have forgotten only the hold. Neither request may arrive behind the release.
     async fn restore(
         &mut self,

@@ -107,7 +107,7 @@ impl End<'_> {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
 
-    /// Its name in the scripts.
+    /// The name of this end in the scripts.
     pub(super) fn word(self) -> String {
         self.outcome.map_or_else(|| "unused".to_owned(), |outcome| outcome.to_string())
     }
@@ -123,7 +123,7 @@ impl End<'_> {
     }
 }
 
-/// Its name in the scripts and in JSON.
+/// The name of the outcome in the scripts and in JSON.
 impl fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)

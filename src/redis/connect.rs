@@ -43,7 +43,7 @@ pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
     Ok(stream)
 }
 
-/// Looks up the host of this address, if it has one.
+/// Looks up the host of this address, if there is one.
 pub(super) async fn find(address: &Address) -> io::Result<()> {
     match address.deployment() {
         Deployment::Tcp(host) => look_up(host).await.map(drop),

@@ -37,7 +37,7 @@ pub(crate) struct Node {
     route: Route,
     timeout: Duration,
     link: Link,
-    /// The hedged calls under way, the latest last. They outlive the request that began them.
+    /// The hedged calls under way, the latest last. These calls outlive the request that began them.
     attempts: Vec<CallUnderWay>,
     /// True if a request was sent, on any connection, and may have been executed.
     may_have_been_sent: bool,

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 /// How long an answer of the Sentinels is trusted: shorter than a third of any lease that is renewed.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
-/// The way to one node. Its clones, for requests and subscriptions, share what is learnt on the way.
+/// The way to one node. The clones of a route, for requests and subscriptions, share what is learnt on the way.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: Address,

@@ -1,4 +1,4 @@
-//! The text of a Redis URL, taken apart. No message about it shows its password.
+//! The text of a Redis URL, taken apart. No message about a URL shows its password.
 
 use crate::text::unprintable;
 use percent_encoding::percent_decode_str;
@@ -24,9 +24,9 @@ pub(super) struct Url {
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. To add a kind: [`Url::parse`] reads its scheme, `Address::is_same_node` knows its
+/// The kind of server to connect to. To add a kind: [`Url::parse`] reads the scheme, `Address::is_same_node` knows the
 /// identity, a file of its own finds the server, called by route.rs (which takes an unknown kind for a single server),
-/// and doctor's checks have its `kind` and `replicas`.
+/// and doctor's checks have the `kind` and the `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),

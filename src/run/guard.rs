@@ -46,7 +46,7 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message: it can renew a lease, or it renews the lease that redlock sent, or it failed with this errno.
+/// The guard's message: the guard can renew a lease, or renews the lease that redlock sent, or failed with this errno.
 type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping this ends a guard that has no lease yet.
@@ -61,7 +61,7 @@ pub(crate) struct Guard {
 /// The process that `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is gone, another user's or the machine's init, and those of [`can_see_processes`].
+/// [`Error::Usage`] if the process is gone, another user's or the machine's init, and those of [`can_see_processes`].
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
     // Every process descends from init. (In a container the script may be process 1, which is fine.)

@@ -254,8 +254,8 @@ pub(crate) const MARK: &str = "lock";
 
 /// Starts a program that outlives this process, and any signal to this process's group, terminal or tree. The program
 /// has a session of its own, no blocked signals, and no descriptors apart from the three of `command` and a copy of
-/// `kept`. Its parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper leaves the
-/// program alone if its standard input is the [`MARK`] and `kept` is its working directory.
+/// `kept`. The program's parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper
+/// leaves the program alone if its standard input is the [`MARK`] and `kept` is its working directory.
 ///
 /// # Errors
 /// The reason why it could not be executed.
@@ -339,9 +339,9 @@ impl Program {
     }
 
     /// Starts the program, and moves this process into a process group of its own. The program stays in the old group,
-    /// or gets its own if `apart`. Its standard error is `errors`, or this process's. The kernel kills the program when
-    /// this process ends. This process must have a single thread and block all signals. Returns the pid, which is valid
-    /// until the program is reaped.
+    /// or gets its own if `apart`. The program's standard error is `errors`, or this process's. The kernel kills the
+    /// program when this process ends. This process must have a single thread and block all signals. Returns the pid,
+    /// which is valid until the program is reaped.
     ///
     /// # Errors
     /// The reason why it could not be executed: ENOENT and the like.

@@ -165,8 +165,8 @@ impl Output<'_> {
     }
 }
 
-/// A descriptor, and the way to write to it without blocking. Its own flags stay unchanged, since other processes share
-/// them.
+/// A descriptor, and the way to write to it without blocking. The descriptor's own flags stay unchanged, since other
+/// processes share them.
 enum Target<'fd> {
     /// A file, or a device that never blocks.
     File(BorrowedFd<'fd>),

@@ -1,7 +1,7 @@
 //! Finds, signals and kills the descendants of this process. A detached process ([`process::is_detached`]) does not
 //! count as a descendant.
 //!
-//! This process must be a subreaper, so that a descendant that loses its parent becomes its child; and it needs /proc
+//! This process must be a subreaper, which becomes the parent of each descendant that loses its own, and needs /proc
 //! ([`can_see`]).
 
 use super::process::{self, Handle};

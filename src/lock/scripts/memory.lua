@@ -54,8 +54,8 @@ local function is_newer(run, result)
   return known <= ended_at(run) or known > now
 end
 
--- The argument `sorted` of end_run, for a run that may have ended before others; `at` is its position if the log has it
--- already.
+-- The argument `sorted` of end_run, for a run that may have ended before others; `at` is the run's position, if the log
+-- has the run already.
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)

@@ -118,7 +118,7 @@ local function told_end(token)
 end
 
 -- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
--- gets this outcome. `late`: the lease was released when it had run out, so its run only gets a status.
+-- gets this outcome. `late`: the lease was released after it had run out, so the run only gets a status.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil

@@ -49,7 +49,7 @@ end
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- Makes the keys last as long as the last member: PEXPIREAT deletes them if that time has passed meanwhile. If no
+  -- Makes the keys last as long as the last member: PEXPIREAT deletes keys whose time has passed meanwhile. If no
   -- member is left, deletes the mark and all keys beside it, and the lock is free for the rest of the script.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
@@ -61,7 +61,7 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- Makes one member last ttl ms from now, and its record a little longer.
+  -- Makes one member last ttl ms from now, and the member's record a little longer.
   function members.expire(token, ttl)
     redis.call('ZADD', M, digits(now + ttl), token)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
