@@ -28,8 +28,8 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of locks that never expire, the names of locks whose runs cannot be read, and the reason for the first
-    /// of these.
+    /// The names of locks that never expire; then the names of locks whose runs cannot be read, and the reason why the
+    /// first of these runs cannot be read.
     eternal: Vec<String>,
     unread: Vec<String>,
     why: Option<String>,

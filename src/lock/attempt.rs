@@ -294,7 +294,7 @@ impl Lock {
     }
 }
 
-/// How long further answers to a try matter, if these decide; none if they do not.
+/// How long to wait for further answers to a try, if these decide; none if these do not decide.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if ran(answers).is_some() => Some(Duration::ZERO),

@@ -32,7 +32,7 @@ pub(crate) struct Lease {
     pub(super) owner: Owner,
     /// The run of the lease, for the lock's memory; none without a memory.
     pub(super) entry: Option<String>,
-    /// A success of its job counts for `--once-per`.
+    /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
     /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,

@@ -38,9 +38,9 @@ pub(crate) struct RunQuery {
     pub(crate) since: Option<Duration>,
     /// Only runs that failed.
     pub(crate) failed: bool,
-    /// The hosts that came to the lock are asked for too.
+    /// True if the hosts that came to the lock are asked for too.
     pub(crate) hosts: bool,
-    /// The last lines of each job's standard error are asked for too.
+    /// True if the last lines of each job's standard error are asked for too.
     pub(crate) errors: bool,
 }
 

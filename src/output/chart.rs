@@ -56,7 +56,7 @@ impl Medium {
     }
 }
 
-/// The picture as lines for standard output, without names if all runs are `of_one` lock.
+/// The picture as lines for standard output, without names if all runs are of one lock (`of_one`).
 pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
     let medium = Medium::of_stdout();
     let short = |text: &str| cut(&escaped(text, LONGEST_NAME), medium.columns / NAMES);

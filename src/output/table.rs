@@ -24,7 +24,7 @@ impl Row {
         if is_json { Row::object(status) } else { Row::of(&lock_cells(status, columns)) }
     }
 
-    /// A run. The row has a cell for the name of the lock, unless all rows are `of_one` lock.
+    /// A run. The row has a cell for the name of the lock, unless all rows are of one lock (`of_one`).
     pub(crate) fn of_run(name: &str, run: &Run, is_json: bool, of_one: bool, verbose: bool) -> Row {
         match is_json {
             true => Row::object(&NamedRun { name, run }),
@@ -47,7 +47,7 @@ pub(crate) fn locks(
     Box::new(once(r#"{"locks":["#).chain(objects).chain(once("]}\n")).map(Cow::from))
 }
 
-/// Runs, each on a line of its own. In text the second cell is a name, unless all are `of_one` lock.
+/// Runs, each on a line of its own. In text the second cell is a name, unless all runs are of one lock (`of_one`).
 pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
     match is_json {
         true => Box::new(rows.iter().map(|row| Cow::from(row.json()))),

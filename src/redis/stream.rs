@@ -11,7 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// locks are sized to take half of that, and the part that does not fit is asked for again; a subscription that reaches
 /// the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
-/// The memory of a value apart from its text, in bytes. Each value ends at least one line.
+/// The memory of a value apart from its text, in bytes. Lines are counted in place of values: each value ends at least
+/// one line.
 const VALUE: usize = 64;
 
 /// A stream that fails with [`ErrorKind::FileTooLarge`] once the server has sent more than [`LONGEST_REPLY`].

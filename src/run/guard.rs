@@ -181,7 +181,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// Makes a panic stop the watched process before this process, and so the renewal, ends.
+    /// On a panic, stops the watched process before this process ends, and with it the renewal.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {

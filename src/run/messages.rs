@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reports what happens to one lock, or to the job of several.
+/// Reports what happens to one lock, or to the job of several locks.
 #[derive(Debug)]
 pub(crate) struct Messages {
     /// The locks' names, quoted.

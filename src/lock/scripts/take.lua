@@ -188,7 +188,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant also counts on from the counter of all slots: re-creation compares the larger of both.
+  -- An exclusive grant counts on from the larger of its counter and the counter of all slots: re-creation compares
+  -- that.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
