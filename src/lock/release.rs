@@ -60,7 +60,7 @@ impl Lock {
             hold: Some(&lease.hold),
             lease: Some(lease),
             keep_until: keep.filter(|keep| keep.as_millis() > 0).map(|keep| Boot::now() + keep),
-            // Holds leave nothing in the log.
+            // A hold inside an enclosing job leaves nothing in the log.
             end: Some(end).filter(|_| lease.is_outermost()),
             until: lease.valid_until(),
         };

@@ -246,7 +246,7 @@ impl Run {
         self.ended.or(self.began)
     }
 
-    /// Orders runs, the newest first: runs that go on, then by their ends, the last first.
+    /// The sort key of runs, the newest first: runs that go on, then ended runs, the last to end first.
     pub(super) fn age(&self) -> Age {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }

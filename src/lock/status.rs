@@ -161,8 +161,8 @@ impl Status {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
-    /// Orders locks, the worst first: unknown ones, locks that never expire or are revoked, locks whose last run
-    /// failed; then by waiters and age.
+    /// The sort key of locks, the worst first: unknown ones, locks that never expire or are revoked, locks whose last
+    /// run failed; then by waiters and age.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {

@@ -6,8 +6,8 @@ use crate::text::SHOWN_OF_TOKEN;
 /// Stands in the token of a hold between the lease's token and the hold's id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// Ends the token of a lease whose release leaves a note. The memory of runs tells of a release too, but may be
-/// switched off or fail; and a release mistaken for a loss would stop the process that the lease is for.
+/// The last character of the token of a lease whose release leaves a note. The memory of runs tells of a release too,
+/// but may be switched off or fail; and a release mistaken for a loss would stop the process that the lease is for.
 const NOTED: char = 'n';
 
 /// The hold that took the lock.

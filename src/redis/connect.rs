@@ -1,4 +1,4 @@
-//! Opening a socket to a node, and logging in. Waits have no deadline here: the caller sets it.
+//! Opening a socket to a node, and logging in. No wait here has a deadline: the caller sets one.
 
 use super::address::Address;
 use super::fault::Fault;

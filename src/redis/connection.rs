@@ -61,7 +61,8 @@ impl Connection {
         let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
-        // Runs while the server works: the parser's first use queries the processor's features, which takes 0.05 ms.
+        // This task runs while the server works: the parser's first use queries the processor's features, which takes
+        // 0.05 ms.
         tokio::spawn(async {
             tokio::task::yield_now().await;
             redis::parse_redis_value(b"+\r\n")

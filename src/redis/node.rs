@@ -67,7 +67,7 @@ struct CallUnderWay {
 }
 
 impl CallUnderWay {
-    /// Calls over this connection, or over a new one.
+    /// A call over this connection, or over a new one.
     fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> CallUnderWay {
         let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
@@ -352,7 +352,7 @@ impl Node {
     }
 
     /// Runs the calls in one round trip. If a Cluster's answer says that the lock is elsewhere, the call is repeated
-    /// there. Calls behind an answer that exceeds the limit of a round trip are repeated too.
+    /// there. A call behind an answer that exceeds the limit of a round trip is repeated too.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();

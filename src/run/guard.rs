@@ -155,7 +155,7 @@ impl Drop for Guard {
     }
 }
 
-/// The guard, from its start to the end of its lease. Ends if redlock ends before it has sent a lease.
+/// The guard, from its start to the end of its lease. The guard ends if redlock ends without having sent a lease.
 ///
 /// # Errors
 /// The reason why the guard cannot get ready, or cannot say that it has the lease; afterwards there is no error.

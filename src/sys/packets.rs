@@ -48,7 +48,8 @@ impl Packets {
         Ok(())
     }
 
-    /// Ends sending: the other end reads [`Packet::End`], even if another process has a copy of this end.
+    /// Closes this end for sending: the other end reads [`Packet::End`], even if another process has a copy of this
+    /// end.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }

@@ -1,4 +1,4 @@
-//! Waits in the runtime, for a descriptor or a point on the boot clock.
+//! Waiting in the runtime, for a descriptor or a point on the boot clock.
 
 use super::clock::Boot;
 use super::timer::Timer;

@@ -94,7 +94,7 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- Notes in the memory that the lease of this token ends ttl ms from now, if its run is there. A run may last longer
+-- Writes into the memory that the lease of this token ends ttl ms from now, if its run is there. A run may last longer
 -- than 100 days, so the expiry of the memory and of the counters is renewed too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
