@@ -28,9 +28,9 @@ enum Kind {
     EvenEmpty,
     /// The job gets an absolute path, since it may change its directory.
     Path,
-    /// Shown with its passwords left out.
+    /// Redis URLs, shown without their passwords.
     Urls,
-    /// Never shown.
+    /// A secret, which is never shown.
     Secret,
 }
 

@@ -109,8 +109,8 @@ impl Keeper {
         self.socket.hang_up();
     }
 
-    /// When the keeper was killed, or is stopped or stuck and misses `kill_at`: kills the keeper if it is alive, and
-    /// makes this process the job's parent. The caller then calls [`Takeover::step`] until the job is over.
+    /// Takes over from a keeper that was killed, or is stopped or stuck and misses `kill_at`: kills the keeper if it is
+    /// alive, and makes this process the job's parent. The caller then calls [`Takeover::step`] until the job is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
     }

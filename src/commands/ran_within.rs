@@ -29,7 +29,7 @@ pub(super) struct Jobs<'a> {
     answers: Vec<(Recency, String)>,
     /// The first lock with an unknown state and no known recent success: nodes that did not answer may know a success.
     unsure: Option<String>,
-    /// For JSON and Nagios.
+    /// The rows for JSON and Nagios.
     rows: Vec<Row>,
     ages: Vec<String>,
 }

@@ -46,7 +46,7 @@ pub(super) struct Facts {
     /// Settings, which INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
     pub(super) unsynced_rewrite: Result<String, Problem>,
-    /// Empty unless the server is a node of a Cluster.
+    /// The answer to CLUSTER INFO; empty unless the server is a node of a Cluster.
     pub(super) cluster: Lines,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,

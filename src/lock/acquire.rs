@@ -45,7 +45,8 @@ impl Lock {
         acquired
     }
 
-    /// May be dropped at any await; then, and after an error, `traces` holds all that has to be withdrawn.
+    /// Re-enters a lease, tries, or waits in line. May be dropped at any await; then, and after an error, `traces`
+    /// holds all that has to be withdrawn.
     async fn obtain(
         &mut self,
         traces: &mut Traces,

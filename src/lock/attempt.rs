@@ -57,7 +57,7 @@ pub(super) struct Denial {
     pub(super) ticket: Option<String>,
     /// The nodes where this waiter was not in line before.
     pub(super) queued: Vec<usize>,
-    /// Several rivals took the lock at the same time; each got a part, and none a quorum.
+    /// True if several rivals took the lock at the same time: each got a part, and none a quorum.
     pub(super) split: bool,
 }
 

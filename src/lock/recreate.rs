@@ -54,7 +54,7 @@ pub(crate) struct Round<T> {
 pub(crate) struct Judgement<R> {
     /// The nodes on which to create the lease again, and the run_id of each.
     pub(crate) recreate: Vec<(usize, Option<R>)>,
-    /// Fewer than q nodes back the lease, or its validity is over.
+    /// True if fewer than q nodes back the lease, or its validity is over.
     pub(crate) lost: bool,
 }
 

@@ -60,7 +60,7 @@ impl Lock {
             hold: Some(&lease.hold),
             lease: Some(lease),
             keep_until: keep.filter(|keep| keep.as_millis() > 0).map(|keep| Boot::now() + keep),
-            // A hold inside an enclosing job leaves nothing in the log.
+            // A hold that re-entered the lease leaves nothing in the log.
             end: Some(end).filter(|_| lease.is_outermost()),
             until: lease.valid_until(),
         };

@@ -136,7 +136,7 @@ impl Lock {
         }
     }
 
-    /// After a grant by a quorum: leaves the line, and undoes earlier tries, on the nodes where they may be left.
+    /// After a grant by a quorum, leaves the line and undoes earlier tries, on the nodes that may still have them.
     pub(super) async fn step_out(&mut self, traces: &Traces) {
         let nodes = self.locks.nodes.len();
         let waits = traces.waiter.is_some() && nodes > 1;
