@@ -345,10 +345,10 @@ fn renewal_news(holder: &Holder) -> Option<String> {
         return None;
     }
     if renewal.is_zero() {
-        // If a job has re-entered the lease, the job renews it.
-        let is_reentered = holder.holds.is_some_and(|holds| holds > 1);
-        let way_out = format!("if its script is dead, release --force --token {} frees it", holder.short_token());
-        return (!is_reentered).then(|| format!("by acquire: nothing renews it; {way_out}"));
+        let token = holder.short_token();
+        return Some(format!(
+            "by acquire: nothing renews it; if its script is dead, release NAME --force --token {token} frees it"
+        ));
     }
     // If an extension made the lease last longer than a renewal does, no renewal is due.
     let last = renewal.checked_sub(left)?;

@@ -10,6 +10,7 @@ use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
 use crate::sys::signals::{ENDING, Signals};
+use crate::sys::wait::sleep_until;
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
@@ -86,17 +87,27 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease, and hands it over to the guard.
+/// Prints the lease, and hands it over to the guard. A guard whose answer has not come ends with this call.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
-    output::print_when_read(text).await?;
-    // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
+    let print_and_hand_over = async {
+        output::print_when_read(text).await?;
+        match &guard {
+            Some(guard) => guard.hand_over(lease).await,
+            None => Ok(()),
+        }
+    };
+    tokio::select! {
+        done = print_and_hand_over => done?,
+        () = sleep_until(lease.valid_until()) => {}
+    }
+    // The reader of standard output, the guard, or a machine that slept, may have taken longer than the lease lasts.
     if lease.valid_until().passed() {
         return Err(Error::GrantedTooLate { name: name.to_owned(), ttl: lease.ttl });
     }
-    match guard {
-        Some(guard) => guard.hand_over(lease).await,
-        None => Ok(()),
+    if let Some(guard) = guard {
+        guard.detach();
     }
+    Ok(())
 }
 
 /// Releases a lease that the caller cannot use: its token was not printed in time, or nothing would renew it.

@@ -35,7 +35,7 @@ pub(crate) struct Holder {
     /// The rest of the lease; none when it never expires or is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
-    /// The ttl that renewals ask for; zero if nothing renews the lease.
+    /// The ttl that renewals ask for; zero if nothing renews the lease, none if that is not known.
     #[serde(rename = "renewal_ms", serialize_with = "ms")]
     pub(crate) renewal: Option<Duration>,
     /// The time since the job ended, for a lock that is kept for a while (`--hold-at-least`).
@@ -93,6 +93,14 @@ impl Holder {
         let micros = |name: &str| fields.get(name).as_count().map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
         let ttl = fields.get("ttl").as_time();
+        let kept = fields.has("kept").then(|| ago("kept").unwrap_or_default());
+        let holds = fields.get("holds").as_count();
+        let renewal = match fields.get("renewal").as_time().or(ttl) {
+            _ if kept.is_some() => Some(Duration::ZERO),
+            // If a job has re-entered a lease of acquire, the job renews that.
+            Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
+            renewal => renewal,
+        };
         let text = |name: &str| fields.get(name).as_text().map(|text| text.chars().take(256).collect::<String>());
         Holder {
             token,
@@ -107,11 +115,11 @@ impl Holder {
             acquired_at: micros("since"),
             held: ago("since"),
             fencing_token: fields.get("fence").as_count(),
-            holds: fields.get("holds").as_count(),
+            holds,
             ttl,
             lease,
-            renewal: fields.get("renewal").as_time().or(ttl),
-            kept: fields.has("kept").then(|| ago("kept").unwrap_or_default()),
+            renewal,
+            kept,
             revoked: text("revoked"),
         }
     }

@@ -73,11 +73,12 @@ impl Lock {
             return Err(self.no_quorum(&answers));
         }
         let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-        let missed = missed.collect();
-        let is_taken = answers.count(|answer| answer.outcome == Outcome::Other) > 0;
-        let forgot = Newest::largest(&answers).filter(|_| !is_taken);
-        if forgot.is_some() {
-            return Ok(Revocation { holders: Vec::new(), is_free: true, forgot, missed });
+        let mut missed: Vec<String> = missed.collect();
+        if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
+            let forgot = Newest::largest(&answers).ok_or_else(|| self.not_ours(token_prefix, NotOurs::NoneToRevoke))?;
+            let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
+            missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
+            return Ok(Revocation { holders: Vec::new(), is_free: true, forgot: Some(forgot), missed });
         }
         // The most telling answer comes first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
@@ -88,7 +89,7 @@ impl Lock {
         match word {
             Outcome::Revoked | Outcome::Released => {
                 let is_free = word == Outcome::Released;
-                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot, missed })
+                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot: None, missed })
             }
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),

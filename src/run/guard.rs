@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The time between SIGTERM and SIGKILL to the watched process if the guard fails.
 const LAST_CHANCE: Duration = Duration::from_millis(100);
-/// The time that a guard without a lease has to end.
+/// The time that a killed guard has to end.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
 /// The watched process, and the guard's work for it.
@@ -49,13 +49,13 @@ pub(crate) struct GuardTask {
 /// The guard's message: the guard can renew a lease, or renews the lease that redlock sent, or failed with this errno.
 type Readiness = Result<(), i32>;
 
-/// redlock's side of the guard. Dropping this ends a guard that has no lease yet.
+/// redlock's side of the guard. Dropping this kills the guard.
 #[derive(Debug)]
 pub(crate) struct Guard {
     socket: Packets,
     task: GuardTask,
-    /// None once the guard has the lease.
-    without_lease: Option<Handle>,
+    /// None once the guard is detached.
+    process: Option<Handle>,
 }
 
 /// The process that `--while-pid` names.
@@ -99,7 +99,7 @@ pub(crate) fn fork(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
         }
     });
     let process = pid.and_then(Handle::open).map_err(cannot_supervise)?;
-    Ok(Guard { socket, task, without_lease: Some(process) })
+    Ok(Guard { socket, task, process: Some(process) })
 }
 
 impl Guard {
@@ -133,11 +133,14 @@ impl Guard {
     ///
     /// # Errors
     /// Those of [`Guard::ready`].
-    pub(crate) async fn hand_over(mut self, lease: &Lease) -> Result<(), Error> {
+    pub(crate) async fn hand_over(&self, lease: &Lease) -> Result<(), Error> {
         self.socket.send(lease).map_err(|_| guard_gone())?;
-        self.ready().await?;
-        self.without_lease = None;
-        Ok(())
+        self.ready().await
+    }
+
+    /// Lets the guard outlive this process.
+    pub(crate) fn detach(mut self) {
+        self.process = None;
     }
 }
 
@@ -148,8 +151,8 @@ fn guard_gone() -> Error {
 impl Drop for Guard {
     /// Reaps the guard, since the first process of a container may reap no orphans.
     fn drop(&mut self) {
-        if let Some(process) = self.without_lease.take() {
-            self.socket.hang_up();
+        if let Some(process) = self.process.take() {
+            let _ = process.signal(libc::SIGKILL);
             process.reap_within(LAST_STEPS);
         }
     }

@@ -60,18 +60,21 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
 fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let way_out = format!("release --force --token {}", &token[..8]);
+    let way_out = format!("release NAME --force --token {}", &token[..8]);
     let told = format!("by acquire: nothing renews it; if its script is dead, {way_out} frees it");
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
     // A job that has re-entered it renews it.
     let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();
-    assert_eq!(news(&redis), None);
+    assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, Value::Null));
     redlock(&redis, "release -q backup --token").arg(&hold).run();
     redlock(&redis, "release -q backup --revoke").stdout(any()).run();
     assert_eq!(news(&redis), None);
-    redlock(&redis, way_out).arg("backup").stdout(like("redlock: freed \"backup\", <any>\n")).run();
+    redlock(&redis, way_out.replace("NAME", "backup")).stdout(like("redlock: freed \"backup\", <any>\n")).run();
     let script = "redlock acquire backup --ttl 20s --while-pid $$; redlock status backup --format json | grep -c '\"renewal_ms\":20000'";
     Test::sh(&redis, script).stdout(like("<token>\n1\n")).run();
+    // The job has ended, and its renewals.
+    redlock(&redis, "run -q other --hold-at-least 20s -- true").run();
+    assert_eq!(status(&redis, "other")["holders"][0]["renewal_ms"], 0);
 }
 
 #[test]

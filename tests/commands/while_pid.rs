@@ -377,6 +377,33 @@ fn a_guard_that_fails_stops_the_process_first_or_no_lease_is_granted() {
 }
 
 #[test]
+fn a_guard_that_has_not_answered_ends_with_the_call_and_stops_nothing() {
+    let redis = Redis::start();
+    let watched = Test::of("sleep").arg("1000").any_end().spawn();
+    for (signal, end, why) in [
+        (Some(Signal::SIGTERM), Ended::Signal(libc::SIGTERM), "interrupted by SIGTERM"),
+        (None, Ended::Status(69), "too much of the lease of 1s had passed"),
+    ] {
+        let token = acquire(&redis, "backup");
+        let line = format!("acquire backup --ttl 1s --wait --while-pid {}", watched.pid());
+        let mut call = redlock(&redis, line).any_end().stderr(any()).spawn();
+        eventually(SOON, "it stands in line", || status(&redis, "backup")["waiting"] == 1);
+        let guard = guard(&call);
+        send(guard, Signal::SIGSTOP);
+        release(&redis, "backup", &token);
+        call.prints(like("<token>"));
+        if let Some(signal) = signal {
+            call.send(signal);
+        }
+        call.wait(SOON);
+        assert!(!alive(guard) && alive(watched.pid()), "{why}");
+        let Finished { ended, stderr, .. } = call.finish();
+        assert!(ended == end && stderr.contains(why), "{ended:?}, {stderr}");
+        assert!(!redis.exists(KEY), "{why}");
+    }
+}
+
+#[test]
 fn the_parent_of_a_process_that_is_killed_never_sees_it_stopped() {
     let redis = Redis::start();
     // With job control, a shell goes on when its child is stopped.

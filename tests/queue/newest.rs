@@ -168,7 +168,11 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     superseded(run(&[urls[0].clone(), format!("{}0", urls[1]), urls[2].clone()], 42), 43).run();
     eventually(SOON, "what one has granted is undone", || masters.iter().all(|master| !master.exists(Line::KEY)));
-    redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).run();
+    // A lease on one of three is not in force.
+    masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
+    redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
+    redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
+    masters[0].command(&["DEL", Line::KEY]);
     run(&urls, 1).run();
     // Two grant it before the third can say so.
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
