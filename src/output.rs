@@ -177,8 +177,8 @@ fn revoked_message(name: &str, holder: &Holder) -> String {
     let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
     let at_the_latest = holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
     format!(
-        "revoked {name:?}, held by {holder}: run and --while-pid stop their job{within} and free the lock; any other \
-         lease of acquire ends by itself{at_the_latest}; --force frees the lock now"
+        "revoked {name:?}, held by {holder}: redlock run and --while-pid stop the job{within} and free the lock; any \
+         other lease ends by itself{at_the_latest}; --force frees the lock now"
     )
 }
 

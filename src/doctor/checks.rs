@@ -311,7 +311,7 @@ fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     NoVote.when(u64::from(asked) > connected, &detail, "lower --replicas, or add replicas")?;
     let one_lags = (0..connected).any(|number| lags(node.info.get(&format!("slave{number}")).unwrap_or_default()));
     let detail = "a replica is not in sync: a failover to it loses leases";
-    Warn.when(one_lags, detail, "check its log, and the network between them")?;
+    Warn.when(one_lags, detail, "check the replica's log, and the network to its primary")?;
     let fails_over = matches!(node.address.deployment(), Deployment::Sentinel { .. } | Deployment::Cluster(_));
     let advice = "use --replicas 1, or several independent primaries instead of replicas";
     Warn.when(fails_over && asked == 0, "a failover can lose the latest leases", advice)?;

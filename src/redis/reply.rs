@@ -42,7 +42,7 @@ impl Reply {
             Value::Okay => Reply::Text("OK".to_owned()),
             Value::Array(items) => Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?),
             Value::ServerError(error) => return Err(Fault::of(&error.into())),
-            _ => return Err(Fault::Garbage("of an unexpected type")),
+            _ => return Err(Fault::Garbage("an unexpected type")),
         })
     }
 

@@ -77,7 +77,7 @@ impl Messages {
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };
-            let back = if faults.len() == 1 { "it comes back" } else { "they come back" };
+            let back = if faults.len() == 1 { "the node comes back" } else { "the nodes come back" };
             let (faults, left) = (faults.join(", "), human(end.left()));
             self.news(&format!("cannot renew {}: {faults}; {what} in {left} unless {back}", self.name));
         }

@@ -172,7 +172,7 @@ fn a_job_with_a_long_lease_is_stopped_as_soon_as_release_said() {
     let job = redlock(&redis, "run -q backup --ttl 10m -- sh -c").arg("echo ready; exec sleep 60");
     let job = job.status(76).stderr(loss(["revoked"])).within(Duration::from_secs(25)).spawn();
     job.prints("ready");
-    let said = "redlock: revoked \"backup\", held by <any>: run and --while-pid stop their job within 10s and free the lock; any other lease of acquire ends by itself, in <duration> at the latest; --force frees the lock now\n";
+    let said = "redlock: revoked \"backup\", held by <any>: redlock run and --while-pid stop the job within 10s and free the lock; any other lease ends by itself, in <duration> at the latest; --force frees the lock now\n";
     redlock(&redis, "release backup --revoke").stdout(like(said)).run();
     job.finish();
 }

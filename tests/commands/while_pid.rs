@@ -187,7 +187,7 @@ fn a_server_that_restarts_empty_before_the_first_renewal_gets_the_lease_again() 
 fn without_the_server_the_process_is_stopped_before_the_lease_can_expire() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let said = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n\
+    let said = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless the node comes back\n\
                 redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM to the job, SIGKILL follows \
                 in <duration>\n\
                 redlock: lost \"backup\": <node> timed out for <duration>; job stopped before the lease could expire; a longer \

@@ -466,7 +466,7 @@ fn what_cannot_be_is_refused() {
     let refused = |url: &str, message: Pattern| {
         Test::bare().args(["acquire", "backup", "--redis", url]).status(64).stderr(message).run();
     };
-    refused("local:,redis://127.0.0.1:1", message(["local:", "cannot be one of several"]));
+    refused("local:,redis://127.0.0.1:1", message(["local:", "cannot be one of several nodes"]));
     refused("local:here", message(["absolute: local:/"]));
     let deep = format!("local:/{}", "d".repeat(100));
     refused(&deep, message(["107 bytes"]));

@@ -16,7 +16,7 @@ fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
 #[test]
 fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
     let said = ACQUIRED.replace("30s", "6s")
-        + "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n\
+        + "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless the node comes back\n\
            redlock: renewed \"backup\" again after <duration>\n";
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
@@ -48,7 +48,7 @@ fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
     let proxy = Proxy::new(&redis, Mode::Pass);
     for quiet in [false, true] {
         let test = redlock(&proxy, "run backup --ttl 6s").args(quiet.then_some("-q"));
-        let first = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n";
+        let first = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless the node comes back\n";
         let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "6s") + first };
         let test = test.args(["--", "sh", "-c", "echo ready; exec sleep 30"]).status(76).stderr(like(first + said));
         proxy.set(Mode::Pass);
