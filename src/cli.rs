@@ -15,7 +15,7 @@ use values::{
     FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
 };
 
-/// The version; with the commit if `make` built it from a repository.
+/// The version, with the commit if `make` built redlock from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),

@@ -443,7 +443,7 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
     flags.map(|(name, value)| (name.into(), value.for_job())).chain(on_default).collect()
 }
 
-/// The entry of a variable, if it is a setting. Its source is `from`, or else the variable itself. An empty value
+/// The entry of a variable that is a setting. The entry's source is `from`, or else the variable itself. An empty value
 /// counts as unset unless its kind says otherwise.
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
@@ -611,7 +611,8 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example can be set. There is no file of REDLOCK_PASSWORD_FILE, so its path stands for the password.
+        // Each example can be set. There is no file of REDLOCK_PASSWORD_FILE, so the file's path stands for the
+        // password.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }

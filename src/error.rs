@@ -21,7 +21,7 @@ const NAMED: usize = 10;
 /// A message shows this many characters of a command at most.
 const COMMAND: usize = 200;
 
-/// A failure. Displayed, it is one line: what happened to which lock on which node, and what to do next.
+/// A failure, displayed in one line: what happened to which lock on which node, and what to do next.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
@@ -126,7 +126,7 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                // A single name is in the message already.
+                // A single lock is already named in this message.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
                 write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
@@ -134,7 +134,7 @@ impl fmt::Display for Error {
                 write!(f, "lost {name:?} before the command was started: {why}")
             }
             Error::NoCommand { command, why, .. } => {
-                // A space suggests a shell line given as a single word.
+                // A command with a space is probably a shell line.
                 let advice = if command.contains(' ') { "; -c runs a shell line" } else { "" };
                 write!(f, "cannot start \"{}\": {why}{advice}", escaped(command, COMMAND))
             }
@@ -198,7 +198,7 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error, if it ends a `run` before its job has begun. A held lock, a wrong call and a wait that the user
+    /// This error, as the end of a `run` whose job has not begun. A held lock, a wrong call and a wait that the user
     /// ended stay as they are.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
@@ -394,7 +394,7 @@ impl NamedObstacle {
         let lease = match (holder.lease, left) {
             (None, _) => ", and never expires".to_owned(),
             (_, Some(left)) => format!(", lease {left} left"),
-            (_, None) => String::new(), // renewed meanwhile
+            (_, None) => String::new(), // lease renewed meanwhile
         };
         ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}"))
     }

@@ -43,7 +43,7 @@ impl Exit {
     pub(crate) const LOST: Exit = Exit::Status(76);
     /// The token does not hold the lock.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// Refused for good: password, ACL, certificate.
+    /// A node refuses for good: password, ACL, certificate.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
     pub(crate) const TOO_LONG: Exit = Exit::Status(124);

@@ -42,12 +42,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
 }
 
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    // Never freed, which would take 0.02 ms.
+    // clap's command is never freed, to save 0.02 ms.
     let mut matches = Box::leak(Box::new(cli::command())).try_get_matches_from_mut(arguments)?;
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
     }
-    // Moves the matches: to copy them, and to free the copy, takes 0.01 ms.
+    // This call moves the matches: to copy them, and to free the copy, takes 0.01 ms.
     Cli::from_arg_matches_mut(&mut matches)
 }
 

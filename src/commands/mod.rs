@@ -45,7 +45,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Log(args) => log::run(args, common),
         Command::Wait(args) => wait::run(args, common),
         Command::Doctor => doctor::run(common),
-        // Needs no settings, so it works with broken ones too.
+        // This command needs no settings, so broken settings do not matter.
         Command::Completions(args) => completions::run(args),
     }
 }

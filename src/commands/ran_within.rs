@@ -14,7 +14,7 @@ enum Recency {
     Recent,
     /// The only known success is in the future: the server's clock was changed.
     Ahead,
-    /// No success, or too few hosts.
+    /// No recent success, or too few hosts.
     NotRecent,
 }
 

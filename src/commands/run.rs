@@ -28,7 +28,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     let taking = &args.taking;
     check(args, settings).map_err(Error::Usage)?;
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
-    // Looks now: a user should learn of a missing command at once, and not after an hour in line.
+    // redlock looks now: a user should learn of a missing command at once, and not after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     let errors = args.keep_errors.as_deref().map(open_errors).transpose()?;
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));

@@ -19,7 +19,7 @@ pub(crate) struct Setup<'a> {
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
     pub(crate) quarantine: Quarantine,
-    /// No server was configured.
+    /// True if no server was configured.
     pub(crate) is_default: bool,
     /// The locks under the prefix, or the reason why they cannot be listed.
     pub(crate) locks: Result<LockFacts, String>,
@@ -95,7 +95,7 @@ pub(super) fn unreached(fault: &Fault) -> CheckResult {
     Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), &fault.advice().1))
 }
 
-/// The server of `local:`, seen from its directory.
+/// Checks the server of `local:` by its directory.
 pub(super) fn local(server: &Local) -> CheckResult {
     let directory = server.directory().display();
     if !server.is_ours() {
@@ -111,7 +111,7 @@ pub(super) fn local(server: &Local) -> CheckResult {
     Ok("its server can be started".to_owned())
 }
 
-/// The Sentinels of one service.
+/// Checks the Sentinels of one service.
 pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> CheckResult {
     let answers: Vec<(&String, &SentinelView)> =
         views.iter().filter_map(|(name, view)| Some((name, view.as_ref().ok()?))).collect();

@@ -153,7 +153,7 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
     let (start, mut tries) = (Boot::now(), Vec::new());
     while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
         let sent = Boot::now();
-        // A refusal is an answer, too.
+        // A refusal shows the round trip, too.
         match node.command(&["TIME"]).await {
             Err(fault) if !is_untold(&fault) => return Err(fault),
             told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),

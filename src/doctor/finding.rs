@@ -30,7 +30,7 @@ pub(crate) struct Finding {
     pub(crate) node: Option<String>,
     pub(crate) check: &'static str,
     pub(crate) verdict: Diagnosis,
-    /// The meaning for locks.
+    /// The finding's meaning for locks.
     pub(crate) detail: String,
     /// The remedy, unless all is well.
     pub(crate) advice: Option<String>,
@@ -65,7 +65,7 @@ impl Harm {
         Problem { harm: self, detail: detail.to_owned(), advice: advice.to_owned() }
     }
 
-    /// The problem, if something is `wrong`.
+    /// A problem of this harm, if `wrong`.
     pub(super) fn when(self, wrong: bool, detail: &str, advice: &str) -> Result<(), Problem> {
         if wrong { Err(self.problem(detail, advice)) } else { Ok(()) }
     }
