@@ -446,14 +446,14 @@ impl<'a> KeeperProcess<'a> {
     fn wait(&mut self) {
         let next = match &self.phase {
             Phase::Run => self.due_at().min(self.count_at),
-            // The keeper gets no signal when a process that is not its child dies.
+            // The keeper gets no signal at the death of another process's child.
             Phase::Kill(killing) => killing.again_at(),
             Phase::Ready | Phase::Over => Boot::NEVER,
         };
         let patience = match self.phase {
             // Pending signals, and the end of redlock, must not wait in poll.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
-            // A fallback; only the timer counts the time that the machine sleeps.
+            // A fallback timeout: only the timer counts the time that the machine sleeps.
             _ => PollTimeout::try_from(next.left() + MILLISECOND).unwrap_or(PollTimeout::MAX),
         };
         let _ = self.timer.set(next);

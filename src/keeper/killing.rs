@@ -6,7 +6,7 @@ use crate::sys::tree::{self, Root};
 use nix::libc;
 use std::time::Duration;
 
-/// The longest pause between rounds. In a longer one, a chain of processes that fork and exit would escape.
+/// The longest pause between rounds. In a longer pause, a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The time after which survivors of SIGKILL are reported, and processes that this user may not kill are given up.
@@ -37,7 +37,7 @@ pub(crate) enum Progress {
     Complete,
     /// The next round is due at this time, or when a child ends.
     Wait(Boot),
-    /// These processes are still there a second after SIGKILL; the rounds go on. Returned once.
+    /// These processes are still there a second after SIGKILL; the rounds go on. This is returned once.
     Survivors(Vec<i32>),
     /// Only these processes of another user are left; the rounds are over.
     OutOfReach(Vec<i32>),
@@ -59,8 +59,8 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this, a deep tree would die level by level. A large flat job is dying by the fourth round, and needs
-        // the processor. Descendants of spared children do not belong to the job.
+        // Without this call, a deep tree would die level by level. A large flat job is dying by the fourth round, and
+        // needs the processor. Descendants of spared children do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -69,7 +69,7 @@ impl KillLoop {
             });
         }
         let now = Boot::now();
-        // After a short round the next comes soon, since the tree may be deep. After a long one the pause leaves the
+        // After a short round the next comes soon, since the tree may be deep. After a long round the pause leaves the
         // processor to the dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {

@@ -45,8 +45,8 @@ pub(crate) enum Report {
     TooLate,
     /// SIGTERM is due: no later deadline has come.
     Lapse,
-    /// The keeper is killing the whole job. Repeated every few milliseconds: a keeper that is silent after `kill_at` is
-    /// stopped, or stuck in starting the command.
+    /// The keeper is killing the whole job. The report comes every few milliseconds: a keeper that is silent after
+    /// `kill_at` is stopped, or stuck in starting the command.
     Kill,
     /// These processes are still there a second after SIGKILL; the keeper waits for them.
     Survivors {
