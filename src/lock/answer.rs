@@ -16,7 +16,7 @@ pub(super) enum Outcome {
     /// The lock is free, but promised to the next in line.
     Reserved,
     Granted,
-    /// The slot that was asked for is taken, but others are free.
+    /// The slot that was asked for is taken, but other slots are free.
     Taken,
     /// Others hold the lock with another claim, or with another number of slots.
     OtherClaim,
@@ -88,7 +88,7 @@ impl Answer {
         self.get(name).as_text()
     }
 
-    /// A number; zero if there is none.
+    /// This field's number; zero if there is none.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.get(name).as_count().unwrap_or(0)
     }

@@ -66,10 +66,10 @@ pub(super) struct Denial {
 pub(super) struct LastSeenLease {
     pub(super) holder: Holder,
     pub(super) run_id: Option<String>,
-    /// The latest end of that lease.
+    /// The latest possible end of the lease.
     pub(super) until: Boot,
     /// The longest time that the lease may last from any moment; none once the connection has ended: `until` then
-    /// counts from that end.
+    /// counts from the connection's end.
     pub(super) longest: Option<Duration>,
 }
 
@@ -93,7 +93,7 @@ impl Lock {
                 }
                 return attempt;
             }
-            // The next try undoes this one.
+            // The next try undoes this failed try.
             again -= 1;
         }
     }
@@ -298,7 +298,7 @@ impl Lock {
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if ran(answers).is_some() => Some(Duration::ZERO),
-        // With --once-per, wait for all: any node may know of a success.
+        // With --once-per, wait for all nodes: any may know of a success.
         Verdict::Yes if is_once => None,
         Verdict::Yes => Some(straggler_wait_once_granted(start, answers)),
         _ if Newest::largest(answers).is_some() => Some(Duration::ZERO),

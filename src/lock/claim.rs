@@ -9,7 +9,7 @@ pub(crate) enum Claim {
     #[default]
     Exclusive,
     Shared,
-    /// One slot of this many.
+    /// One of this many slots.
     Slots(u32),
 }
 

@@ -62,7 +62,7 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of the hold is new: to release it can hurt no other hold.
+                // The id of the hold is new: to release this hold can hurt no other.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;

@@ -21,7 +21,7 @@ pub(super) struct FenceVote {
     pub(super) token: u64,
     /// The nodes that granted the lease and stand lower.
     pub(super) behind: Vec<usize>,
-    /// The number of nodes behind that have to be raised.
+    /// The number of lower nodes that have to be raised.
     pub(super) needed: usize,
 }
 

@@ -40,7 +40,7 @@ impl Args {
     }
 }
 
-/// Stands here because `redis/` knows nothing of names in an answer.
+/// These methods stand here because `redis/` knows nothing of names in an answer.
 impl Reply {
     /// The value of this name; nil if there is none.
     pub(super) fn get(&self, name: &str) -> &Reply {
@@ -57,12 +57,12 @@ impl Reply {
         *self.get(name) != Reply::Nil
     }
 
-    /// A remaining time, in milliseconds; none if the key never expires.
+    /// Reads a remaining time, in milliseconds; none if the key never expires.
     pub(super) fn as_time(&self) -> Option<Duration> {
         self.as_count().map(Duration::from_millis)
     }
 
-    /// A slot or a limit.
+    /// Reads a slot or a limit.
     pub(super) fn as_small_count(&self) -> Option<u32> {
         self.as_count().and_then(|count| u32::try_from(count).ok())
     }

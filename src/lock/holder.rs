@@ -176,7 +176,7 @@ impl Obstacle {
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
-            // A holder that was asked for by its token may be among the first.
+            // A holder may be told twice: among the first, and by its token.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }

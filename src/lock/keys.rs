@@ -17,10 +17,10 @@ const PARTS: [(&str, &str); 15] = [
     ("reserved", "string"), // The waiter to which the free lock is promised.
     ("holds", "zset"),      // The holds of a re-entrant lease.
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
-    ("slots", "zset"),      // The same by slot, if the lock has slots.
+    ("slots", "zset"),      // These leases by slot, if the lock has slots.
     ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all.
     ("open", "hash"),       // The runs that go on.
-    ("ends", "zset"),       // The same by the deadlines of their leases.
+    ("ends", "zset"),       // These runs by the deadlines of their leases.
     ("log", "list"),        // The last runs that have ended.
     ("runs", "hash"),       // The last success, the last failure, and counts.
     ("newest", "string"),   // The largest number of --newest.

@@ -76,8 +76,8 @@ impl Lease {
         self.hold == token::BASE
     }
 
-    /// The end of validity: until then a quorum of nodes is sure to have the key. In the distant past if no quorum has
-    /// the key.
+    /// The end of validity: until then a quorum of nodes is sure to have the key. This is in the distant past if no
+    /// quorum has the key.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }

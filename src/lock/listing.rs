@@ -96,7 +96,7 @@ impl Locks {
             keys.extend(batch.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
-            // A replica answers SCAN too; only a question about a lock shows that it is a replica.
+            // A replica answers SCAN too; only a question about a lock shows that the node is a replica.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
@@ -259,9 +259,9 @@ impl<'a> Selection<'a> {
     /// True if the list shows a lock with this status; with `free` also if the lock is free and remembers something.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
-            _ if status.name.is_empty() => false, // only the question to a replica
+            _ if status.name.is_empty() => false, // no lock: this question finds out replicas
             _ if self.names.contains(&status.name) => true,
-            State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
+            State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // else gone by now
             State::Foreign => !self.prefix.is_empty(),
             _ => true,
         }

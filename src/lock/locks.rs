@@ -16,7 +16,7 @@ pub(crate) struct Locks {
     pub(crate) quarantine: Quarantine,
 }
 
-/// The answer of each node about a lock, if it has come; or why too few nodes can tell.
+/// Each node's answer about a lock, if any has come; or why too few nodes can tell.
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {

@@ -32,7 +32,7 @@ const LOCKS: usize = 500;
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// At most this many, the newest.
+    /// At most this many runs, the newest.
     pub(crate) most: usize,
     /// Only runs that ended within this time, or go on.
     pub(crate) since: Option<Duration>,

@@ -142,7 +142,7 @@ impl Lock {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
-    /// The same for a script that writes or reads the note of this lease's release; an ordinary lease has no note.
+    /// A call of a script that writes or reads the note of this lease's release; an ordinary lease has no note.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)

@@ -20,7 +20,7 @@ impl Quarantine {
         Quarantine { length: given.unwrap_or(default), is_fixed: given.is_some() || !several }
     }
 
-    /// The same in whole seconds, rounded up.
+    /// The quarantine in whole seconds, rounded up.
     pub(super) fn seconds(self) -> u64 {
         self.length.as_secs() + u64::from(self.length.subsec_nanos() > 0)
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// The pause between looks of the first in line: another library frees its lock without a call.
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
-/// The pause before a new first in line looks: the new lease may run out before its next usual look.
+/// The pause before a new first in line looks: the new lease may run out before the waiter's next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The longest pause of the other waiters, which look more rarely the farther back they are.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// The other waiters look at most this long after the expiry: the holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The least pause of the other waiters before that look, for each position in line.
+/// The least pause before the other waiters' look after an expiry, for each position in line.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
 /// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
 /// not as "timed out".
@@ -106,7 +106,7 @@ impl Lock {
             seen: None,
         };
         line.remember();
-        // The earlier tries left no name in the queue.
+        // This undoes earlier tries; none left a name in the queue.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
@@ -193,7 +193,7 @@ impl Lock {
                 line.trouble = Some(error);
                 line.notify(self, None);
             }
-            // The holder could not be seen before, because the server was away.
+            // The server was away before, so an enclosing job's lease shows only now.
             Attempt::Denied(denial) if denial.by.is_held_by(&line.request.ancestors) => {
                 return Err(self.held_error(&denial.by, line.request, Some(line.start.elapsed())));
             }
@@ -281,7 +281,7 @@ impl InLine<'_> {
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
                 self.notify(lock, None);
             }
-            // A call may have been missed before.
+            // A call may have come before this waiter listened.
             SubscriptionEvent::Listening => self.look = Boot::now(),
             SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_) => {
                 self.server_is_gone();
@@ -333,7 +333,7 @@ mod tests {
             (0..1000).map(|rank| 1.0 / next_look(&denial(rank, left, Obstacle::Unknown)).as_secs_f64()).sum()
         };
         assert!(looks(1_000_000) < 50.0, "{}", looks(1_000_000));
-        // With leases that are always about to run out, 10 ln W looks a second.
+        // With leases that are always about to run out, there are 10 ln W looks a second.
         assert!(looks(400) < 80.0, "{}", looks(400));
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }
 
-/// The largest value that at least `needed` of these reach; none if there are fewer.
+/// The largest value that at least `needed` of these values reach; none if there are fewer.
 pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.get(needed - 1).copied()
@@ -44,9 +44,9 @@ pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) nodes: usize,
-    /// Said yes.
+    /// Nodes that said yes.
     pub(crate) yes: usize,
-    /// Said no, or cannot be counted on: failed, timed out, restarted too recently.
+    /// Nodes that said no, or cannot be counted on: failed, timed out, restarted too recently.
     pub(crate) no: usize,
 }
 

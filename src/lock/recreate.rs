@@ -9,14 +9,14 @@
 use super::quorum::{quorum, validity};
 use serde::{Deserialize, Serialize};
 
-/// The answer of one node in a round of renewal. `run` is its run_id, none if INFO is refused.
+/// The answer of one node in a round of renewal. `run` is the node's run_id, none if INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeReport<T, R> {
     /// The lease is there, and was extended: the node backs it until `until`.
     Confirmed { until: T, run: Option<R> },
     /// The lock is free. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another has the lock there.
+    /// Another holder has the lock there.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -31,7 +31,7 @@ pub(crate) struct Backing<T, R> {
     pub(crate) until: Option<T>,
     /// The run_id of the server that gave that confirmation.
     pub(crate) run: Option<R>,
-    /// The key was deleted on purpose: this node never gets the lease again.
+    /// True if the key was deleted on purpose: this node never gets the lease again.
     pub(crate) removed: bool,
 }
 

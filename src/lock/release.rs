@@ -258,7 +258,8 @@ impl Release<'_> {
         }
     }
 
-    /// True if an earlier copy of this release may have been executed: the lease is not here, and the log does not tell.
+    /// True if an earlier copy of this release may have been executed: the node lacks the lease, and the log does not
+    /// tell.
     fn may_have_been_done_before(&self, answer: &Answer) -> bool {
         let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
@@ -283,12 +284,12 @@ fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }
 
-/// True if the log has the end of that run, as a release told it.
+/// True if the log has the end of the lease's run, as a release told it.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// True if the log may have had that run, and was cut since.
+/// True if the log may have had the lease's run, and was cut since.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

@@ -32,7 +32,7 @@ impl Lock {
     /// # Errors
     /// [`Error::NotOurs`], also if a free lock has no number, [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
-        // Looks by quorum: the remains of a lease on a minority are not the lease that is in force.
+        // The look is by quorum: the remains of a lease on a minority are not the lease that is in force.
         let mut status = self.inspect(View::STATE, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);

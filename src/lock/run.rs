@@ -23,7 +23,7 @@ pub(super) type Age = (bool, Reverse<Option<Duration>>);
 /// One use of a lock, from its grant to its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
-    /// The whole token; if the run cannot be read, its text.
+    /// The whole token, or an unreadable run's stored text.
     #[serde(skip)]
     pub(super) token: String,
     pub(crate) token_prefix: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     /// The last lines of the job's standard error, if they were kept and asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<String>,
-    /// The server's clock when it answered.
+    /// The server's clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
     /// True if `acquire` took the lease: the release by the token cannot know whether the lease had run out before.
@@ -164,7 +164,7 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// The run of a lease as its release tells it: all except the beginning, which the server adds.
+/// A lease's run as told by the release: all except the beginning, which the server adds.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
@@ -334,7 +334,7 @@ mod tests {
         let killed = run(r#","d":"1000","s":"9""#);
         assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
         assert_eq!((run("").outcome, run("").duration), (RunOutcome::Expired, None));
-        // Released with a status after it had run out.
+        // The release told a status after the expiry.
         let late = run(r#","d":"1000","x":"0","o":"expired""#);
         assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
         assert!(run(r#","d":"1000","x":"0""#).succeeded());

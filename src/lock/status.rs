@@ -183,7 +183,7 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // A lock that is free, and that the caller still waits for, has a line.
+        // If the caller still waits for a free lock, the lock has a line.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }
@@ -258,7 +258,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let counts =
         obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    // The number of nodes that name such an obstacle, and the time that it lasts.
+    // The number of nodes that name an obstacle of this kind, and the time that it lasts.
     let named = |is: fn(&Obstacle) -> bool| {
         let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())

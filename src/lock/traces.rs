@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
 /// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The same for a caller that is not interrupted: the longest delay that a hanging node causes.
+/// The wait of a caller that is not interrupted: the longest delay that a hanging node causes.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
@@ -34,7 +34,7 @@ pub(super) struct Traces {
     pub(super) waiter: Option<String>,
     /// The ticket in the queue, once the caller has one.
     pub(super) ticket: Option<String>,
-    /// The slot that the next try asks for; none: any.
+    /// The slot that the next try asks for; none for any slot.
     pub(super) slot: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,

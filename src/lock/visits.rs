@@ -38,10 +38,10 @@ pub(crate) struct Visit {
     #[serde(rename = "came_at", serialize_with = "at")]
     pub(crate) came: Duration,
     pub(crate) met: Met,
-    /// The server's clock when it answered.
+    /// The server's clock when the server answered.
     #[serde(skip)]
     now: Duration,
-    /// The run that began then, if the log has it.
+    /// The run that began at this visit, if the log has it.
     #[serde(skip)]
     pub(crate) run: Option<Run>,
 }
@@ -160,7 +160,7 @@ mod tests {
         off: Duration,
     }
 
-    /// A number below `limit`, the next of its kind.
+    /// The next random number below `limit`.
     fn chance(seed: &mut u32, limit: u32) -> u32 {
         *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (*seed >> 8) % limit
@@ -234,8 +234,8 @@ mod tests {
         ];
         for (what, crontab, least) in crontabs {
             for hosts in [1, 2, 30] {
-                // Hosts are off for a night, and for five. They are not off for a day less some hours, since an hourly
-                // crontab then looks like a daily one, once.
+                // Hosts are off for a night, and for five. The hosts are not off for a day less some hours, since an
+                // hourly crontab then looks like a daily one, once.
                 for off in [Duration::ZERO, crontab.once_per / 3, DAY * 5] {
                     let (runs, told) =
                         Crontab { off, ..Crontab { due: crontab.due.clone(), ..crontab } }.simulate(hosts);

@@ -1,5 +1,5 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
--- key. In straight lines, since a script spends most of its time on creating functions: take.lua and release.lua do
+-- key. Straight-line code, since a script spends most of its time on creating functions: take.lua and release.lua do
 -- their usual case first, and include the functions for all other cases behind that (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),

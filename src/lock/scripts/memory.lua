@@ -8,12 +8,12 @@ local function number_of(run, name)
   return last and tonumber(string.match(run, '^%d+', last + 1))
 end
 
--- When the run began (ms).
+-- The run's beginning (ms).
 local function began_at(run)
   return number_of(run, 'b') or 0
 end
 
--- When the run ended (ms).
+-- The run's end (ms).
 local function ended_at(run)
   return began_at(run) + (number_of(run, 'd') or 0)
 end

@@ -1,5 +1,5 @@
--- Releases a hold of a lease, and frees the lock with the last hold. May be repeated, and come late, since all copies
--- name the same hold, or none.
+-- Releases a hold of a lease, and frees the lock with the last hold. The script may be repeated, and come late, since
+-- all copies name the same hold, or none.
 -- ARG: token, hold (nil: the hold that took the lease; if there are others, nothing is released, and the newest is
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong it), note (the key by which the
 --      process that renews the lease learns of the release, kept until the lease would have ended; nil: none)

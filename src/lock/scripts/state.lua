@@ -15,7 +15,7 @@ elseif value and string.sub(value, 1, 1) == 's' then
   claim = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
 
--- Large numbers in full: Lua writes 14 digits at most.
+-- Writes large numbers in full: Lua writes 14 digits at most.
 local function digits(n)
   return string.format('%.0f', n)
 end

@@ -42,7 +42,7 @@ local is_plain = value == false and ARG.claim == 'exclusive'
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
-  -- Read before anything is written: if it cannot be read, the node counts as not answering.
+  -- The read comes before any write: if the read fails, the node counts as not answering.
   local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
   local superseded, raise_newest
   if ARG.newest then
