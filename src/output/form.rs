@@ -27,7 +27,7 @@ impl Row {
         Row(cells.join(BETWEEN).into())
     }
 
-    /// The line of an object.
+    /// An object's JSON line.
     pub(super) fn json(&self) -> &str {
         &self.0
     }

@@ -15,7 +15,7 @@ const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY
 pub(crate) struct Picture<'a> {
     from: Duration,
     to: Duration,
-    /// By lock and host.
+    /// The parts by lock and host.
     pub(super) lines: BTreeMap<(&'a str, &'a str), Vec<Part>>,
 }
 

@@ -19,12 +19,12 @@ struct NamedRun<'a> {
 }
 
 impl Row {
-    /// A lock. `columns` is the width of the screen, if the table has to fit one.
+    /// A lock's row. `columns` is the width of the screen, if the table has to fit one.
     pub(crate) fn of_lock(status: &Status, is_json: bool, columns: Option<usize>) -> Row {
         if is_json { Row::object(status) } else { Row::of(&lock_cells(status, columns)) }
     }
 
-    /// A run. The row has a cell for the name of the lock, unless all rows are of one lock (`of_one`).
+    /// A run's row. The row has a cell for the name of the lock, unless all rows are of one lock (`of_one`).
     pub(crate) fn of_run(name: &str, run: &Run, is_json: bool, of_one: bool, verbose: bool) -> Row {
         match is_json {
             true => Row::object(&NamedRun { name, run }),
