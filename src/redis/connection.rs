@@ -25,7 +25,7 @@ pub(super) struct Connection {
     requests: MultiplexedConnection,
     /// The server at the other end, if the node has several.
     pub(super) server: Option<Host>,
-    /// Ends when the connection is closed.
+    /// This task ends with the connection.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
     /// The script that was last sent with its body; the server knows that script when it reads the next request.

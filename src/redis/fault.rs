@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The reason why a node gave no usable answer. Displayed, it continues "10.0.0.1:6379 …".
+/// The reason why a node gave no usable answer. A displayed fault continues "10.0.0.1:6379 …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No answer before the deadline.
@@ -113,7 +113,7 @@ impl Fault {
         }
     }
 
-    /// A node with too many keys to list, or with a list that repeats itself without end.
+    /// The fault of a node with too many keys, or with a list that repeats itself without end.
     pub(super) fn too_many_keys() -> Fault {
         Fault::CannotServe(TOO_MANY_KEYS.to_owned(), String::new())
     }
@@ -183,12 +183,12 @@ impl Fault {
 }
 
 impl Fault {
-    /// Servers of a Cluster that name each other for a lock.
+    /// The fault of Cluster servers that name each other for a lock.
     pub(super) fn moved_in_a_circle() -> Fault {
         Fault::CannotServe(CIRCLE.to_owned(), String::new())
     }
 
-    /// A node that does not reveal its uptime, although a quarantine needs it.
+    /// The fault of a node that hides its uptime, which a quarantine needs.
     pub(crate) fn without_uptime() -> Fault {
         Fault::Refused(NO_UPTIME.to_owned(), String::new())
     }
@@ -257,7 +257,7 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // The text begins with these words.
+        // The detail begins with the words of `code`.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))

@@ -109,7 +109,7 @@ impl Subscription {
 /// The events of one subscription, without end.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
     use SubscriptionEvent::{Deaf, Listening, Message, Refused};
-    // Either an open subscription, or the pause before the next one.
+    // The state is an open subscription, or the pause before the next.
     unfold(Err(Duration::ZERO), move |state: Result<Subscription, Duration>| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {
@@ -125,7 +125,7 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // The caller polls this after each of its own requests.
+            // The caller polls this future after each of its own requests.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

@@ -125,7 +125,7 @@ impl Nodes {
         answers
     }
 
-    /// No answers yet.
+    /// The answers before any request.
     pub(crate) fn unasked<A>(&self) -> Answers<A> {
         Answers(self.nodes.iter().map(|_| None).collect())
     }
@@ -282,7 +282,7 @@ impl<A> Answers<A> {
         self.discard_by_node(|_, answer| reason(answer))
     }
 
-    /// The same, with a reason that depends on the node.
+    /// The same answers, with a reason that depends on the node.
     pub(crate) fn discard_by_node(mut self, reason: impl Fn(usize, &A) -> Option<Fault>) -> Answers<A> {
         for (node, got) in self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?))) {
             if let Some(fault) = got.answer.as_ref().ok().and_then(|answer| reason(node, answer)) {

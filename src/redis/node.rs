@@ -42,7 +42,7 @@ pub(crate) struct Node {
     /// True if a request was sent, on any connection, and may have been executed.
     may_have_been_sent: bool,
     has_answered: bool,
-    /// The shortest time of an answer.
+    /// The shortest time that an answer took.
     round_trip: Duration,
     /// The earliest time of the next attempt to reach a node that is lost.
     retry_at: Option<Boot>,
@@ -323,7 +323,7 @@ impl Node {
                 Some(latest) => latest.begun + patience,
             };
             if due.passed() {
-                // Another server may be the primary by now, unless a redirection has just named it.
+                // Another server may be the primary by now, unless a redirection has just named the server.
                 if self.link.connection().is_some() || !self.attempts.is_empty() {
                     self.route.forget();
                 }
@@ -339,8 +339,8 @@ impl Node {
             let is_latest = at == self.attempts.len();
             match outcome {
                 Err(fault) if is_latest => return Err(self.failed(fault)),
-                // Ignored: the answer may come from a former primary, or from a server that stood still and was
-                // demoted meanwhile.
+                // An ignored answer may come from a former primary, or from a server that stood still and was demoted
+                // meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}

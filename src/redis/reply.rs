@@ -17,7 +17,7 @@ pub(crate) enum Reply {
 
 /// A type that the replies of one script are parsed into.
 pub(crate) trait FromReply: Sized {
-    /// The parsed reply; none for one that the script never gives.
+    /// The parsed reply; none for a reply that the script never gives.
     fn from_reply(reply: &Reply) -> Option<Self>;
 
     /// True if a lease rests on this reply, so that `--replicas` applies.

@@ -83,7 +83,7 @@ impl Route {
         self.server.replace(server);
     }
 
-    /// True if a different server has been named since.
+    /// True if a server other than this was last named.
     pub(super) fn has_left(&self, server: Option<&Host>) -> bool {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A Lua script, sent with its body only to a server that does not know its name.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
-    /// The name by which a server knows it.
+    /// The name by which a server knows the script.
     pub(crate) sha1: &'static str,
 }
 

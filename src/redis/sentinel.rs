@@ -85,7 +85,7 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();
     let (mut votes, mut faults, mut until) = (Vec::<Vote>::new(), Vec::new(), Boot::NEVER);
     while let Some(Some(answer)) = within(until, asked.next()).await {
-        // A refusal is an answer, too.
+        // A Sentinel that refuses has answered, too.
         if answer.as_ref().map_or_else(Fault::is_final, |_| true) {
             until = until.min(Boot::now() + OTHERS);
         }
