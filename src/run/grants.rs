@@ -77,7 +77,7 @@ async fn acquire(
     };
     let wait = match request.wait {
         wait @ (Duration::ZERO | Duration::MAX) => wait,
-        // Never zero, which would mean a single try.
+        // A wait of zero would mean a single try.
         wait => wait.saturating_sub(begin.elapsed()).max(Duration::from_millis(1)),
     };
     let request = Request { wait, ..request.clone() };

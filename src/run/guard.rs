@@ -54,7 +54,7 @@ type Readiness = Result<(), i32>;
 pub(crate) struct Guard {
     socket: Packets,
     task: GuardTask,
-    /// None once the guard is detached.
+    /// The guard, until it is detached.
     process: Option<Handle>,
 }
 
@@ -214,7 +214,7 @@ impl GuardTask {
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadline().term_at });
-            // Closes the watched process's standard error, which a message may have copied.
+            // This closes a copy of the watched process's stderr, if a message made one.
             let _ = stdio::redirect_to_null(2..=2);
         };
         moved();
@@ -237,7 +237,7 @@ impl GuardTask {
             _ => renewer.deadline().kill_at,
         };
         let mut job = Descendants::of(&self.watched);
-        // Copied before the first signal, since a dead process has no descriptors.
+        // The guard copies the process's stderr before any signal: a dead process has none.
         self.watched.share_errors();
         job.signal(libc::SIGTERM);
         messages.stopping(loss, kill_at);

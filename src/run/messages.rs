@@ -20,7 +20,7 @@ pub(crate) struct Messages {
     name: String,
     quiet: bool,
     verbose: bool,
-    /// The process whose standard error gets the messages, if not this one's.
+    /// The process whose standard error gets the messages, if not this process.
     audience: Option<Arc<Handle>>,
 }
 
@@ -29,7 +29,7 @@ impl Messages {
         Messages { name: quoted(names, " and "), quiet, verbose, audience: None }
     }
 
-    /// The same messages, to the standard error of that process.
+    /// The same messages, to the standard error of `process`.
     pub(super) fn to(self, process: Arc<Handle>) -> Messages {
         Messages { audience: Some(process), ..self }
     }

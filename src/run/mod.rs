@@ -56,7 +56,7 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
             job,
         };
         let ended = run_within_wait(&supervisor, &mut locks).await;
-        // Drops no lock: the end of this process closes the connections faster.
+        // No lock is dropped: the end of this process closes the connections faster.
         std::mem::forget(locks);
         ended
     })
@@ -123,7 +123,7 @@ fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<St
         ("REDLOCK_NAME", Some(lock.name.clone())),
         ("REDLOCK_TOKEN", Some(lease.token.clone())),
         ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
-        // Without a value, removes the slot of an enclosing job.
+        // No value: this removes the slot of an enclosing job.
         ("REDLOCK_SLOT", lease.slot.map(|slot| slot.to_string())),
         ("REDLOCK_HELD", Some(held)),
     ]

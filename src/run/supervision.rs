@@ -103,7 +103,7 @@ impl<'a> Supervision<'a> {
         let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals from before the start of the command, to be forwarded after it, each kind once.
+        // Signals from before the start of the command, to be forwarded after the start, each kind once.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut killed = None;
         loop {

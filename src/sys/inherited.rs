@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Bits 0 to 2: standard input, output or error was closed; bits 3 and 4: SIGPIPE, SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
-/// The signals by which a write can end this process, and the bit for "was ignored". This process ignores them, so that
-/// the write fails instead: the file behind standard error may have reached its `ulimit -f`.
+/// The signals by which a write can end this process, and the bit for "was ignored". This process ignores the signals,
+/// so that the write fails instead: the file behind standard error may have reached its `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
 /// Records the initial state, then does the work of std's start-up code: opens /dev/null for closed standard
@@ -89,7 +89,7 @@ impl Inheritance {
         Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
     }
 
-    /// Restores everything. Allocates nothing: for a child between fork and exec.
+    /// Restores the state. Allocates nothing: for a child between fork and exec.
     pub(super) fn restore(&self) {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {
@@ -103,7 +103,7 @@ impl Inheritance {
             // SAFETY: neither disposition installs a handler.
             unsafe { libc::signal(signal, if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
         }
-        // Cannot fail: the mask came from the kernel.
+        // This cannot fail: the mask came from the kernel.
         let _ = self.mask.thread_set_mask();
     }
 }

@@ -62,12 +62,12 @@ pub(crate) fn has_children_in(group: i32) -> bool {
     group > 0 && is_waited_for(libc::P_PGID, group)
 }
 
-/// True if this is a child of this process, ended or not.
+/// True if `pid` is a child of this process, ended or not.
 pub(crate) fn is_child(pid: i32) -> bool {
     pid > 0 && is_waited_for(libc::P_PID, pid)
 }
 
-/// True if waitid(2) finds such a child. Does not reap it.
+/// True if waitid(2) finds this kind of child. Does not reap it.
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
@@ -112,7 +112,7 @@ impl Handle {
         self.pid
     }
 
-    /// True if this is the process with that pid.
+    /// True if the process has this pid.
     pub(crate) fn is(&self, pid: i32) -> bool {
         self.pid == pid && self.is_there()
     }
@@ -147,16 +147,16 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 
-    /// Makes the standard error of that process this process's own, unless the kernel refuses.
+    /// Makes the handle's process's standard error this process's own, unless the kernel refuses.
     pub(crate) fn share_errors(&self) {
         if let Ok(errors) = self.errors() {
             let _ = unistd::dup2_stderr(&errors);
         }
     }
 
-    /// A copy of the standard error of that process. If the kernel refuses (Yama allows copies to parents only), opens
-    /// the file again, with no wait for a reader, and not as the controlling terminal. That process may then overwrite
-    /// this one's output.
+    /// A copy of the standard error of the handle's process. If the kernel refuses (Yama allows copies to parents
+    /// only), opens the file again, with no wait for a reader, and not as the controlling terminal. The handle's
+    /// process may then overwrite this one's output.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -168,7 +168,7 @@ impl Handle {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
-        // Opened before this look: if the process is still there, its pid was not reused.
+        // This look follows the opening: if the process is still there, its pid was not reused.
         if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
     }
 
@@ -414,7 +414,7 @@ impl ChildSetup<'_> {
     /// only in the parent came before the child existed, and a signal that is pending in both has reached the child
     /// already.
     fn take_over_keys(&mut self) {
-        // Looks at the parent first, so that a signal between the two looks does not seem older than the child.
+        // The parent comes first, so that a signal between the two looks does not seem older than the child.
         let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };
         // SAFETY: all zeroes are a valid set, and the call fills it.
         let own = unsafe {

@@ -10,7 +10,7 @@ pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     // SAFETY: writes no more than the length of `bytes` into it.
     let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // Fails only if a sandbox refuses it, or by a signal soon after the machine has started.
+    // The call fails only if a sandbox refuses it, or by a signal soon after the machine has started.
     assert_eq!(length, 16, "no random bytes: {}", Errno::last());
     Builder::from_random_bytes(bytes).into_uuid()
 }

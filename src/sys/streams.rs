@@ -111,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // Opened for each line: by the next one the descriptor may refer to another file, and a pipe that stays open
-        // keeps its reader waiting.
+        // The file is opened for each line: by the next the descriptor may refer to another file, and a pipe that stays
+        // open keeps its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {

@@ -21,7 +21,7 @@ struct Process {
     group: i32,
     /// Clock ticks since boot: with the pid, an identity that is never reused.
     started: u64,
-    /// The letter of proc_pid_stat(5).
+    /// The state's letter in proc_pid_stat(5).
     state: u8,
     /// True if the process has one thread.
     single: bool,

@@ -32,7 +32,7 @@ pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -
 /// Something with a descriptor that becomes readable.
 #[derive(Debug)]
 pub(crate) struct Readable<T> {
-    /// Dropped before the thing that it watches.
+    /// The watch is dropped before `inner`.
     watch: AsyncFd<RawFd>,
     inner: T,
 }
