@@ -95,7 +95,7 @@ pub(super) fn unreached(fault: &Fault) -> CheckResult {
     Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), &fault.advice().1))
 }
 
-/// Checks the server of `local:` by its directory.
+/// Judges the server of `local:` by its directory.
 pub(super) fn local(server: &Local) -> CheckResult {
     let directory = server.directory().display();
     if !server.is_ours() {
@@ -111,7 +111,7 @@ pub(super) fn local(server: &Local) -> CheckResult {
     Ok("its server can be started".to_owned())
 }
 
-/// Checks the Sentinels of one service.
+/// Judges the Sentinels of one service.
 pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> CheckResult {
     let answers: Vec<(&String, &SentinelView)> =
         views.iter().filter_map(|(name, view)| Some((name, view.as_ref().ok()?))).collect();

@@ -10,7 +10,7 @@ const HOLD_DIGITS: usize = 8;
 /// but may be switched off or fail; and a release mistaken for a loss would stop the process that the lease is for.
 const NOTED: char = 'n';
 
-/// Names the hold that took the lock.
+/// Identifies the hold that took the lock.
 pub(super) const BASE: &str = "base";
 
 /// A token that no lease has had before.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Watchdog {
     at: Cell<Boot>,
-    /// Signals that `at` has moved to an earlier time.
+    /// Tells that `at` has moved to an earlier time.
     sooner: Notify,
 }
 
