@@ -17,7 +17,7 @@ uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
 run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
-return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+return uptime .. ' ' .. run_id, tonumber(uptime), run_id
 end
 local function with_end(run, duration, word, code, by)
 local outcome = '"'
@@ -383,7 +383,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -523,7 +523,7 @@ if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', 
 end
 if not hold or hold == 'base' then
 local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
-if ARG.gone then -- the lease has come back after its loss was told
+if ARG.gone then -- the loss was told, but the lease is here again
 remember(correct_end, ARG.token, word, ARG.code, by)
 else
 remember(end_open_run, ARG.token, word, ARG.code, by, beside)

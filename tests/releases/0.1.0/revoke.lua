@@ -17,7 +17,7 @@ uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
 run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
-return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+return uptime .. ' ' .. run_id, tonumber(uptime), run_id
 end
 local claim, revoked_all
 local now = tonumber(ms)
@@ -370,7 +370,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -419,7 +419,7 @@ members.expire_all()
 return claim and 'revoked' or 'released'
 end
 if value == false then
-local newest = ARG.force and redis.call('GET', BASE .. 'newest')
+local newest = ARG.free and redis.call('GET', BASE .. 'newest')
 if not newest then return answer_without_lease() end
 redis.call('DEL', BASE .. 'newest')
 return answer('forgot', {newest = newest, clock = ms})

@@ -17,7 +17,7 @@ uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
 run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
-return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+return uptime .. ' ' .. run_id, tonumber(uptime), run_id
 end
 local claim, revoked_all
 local now = tonumber(ms)

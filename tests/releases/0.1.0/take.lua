@@ -17,7 +17,7 @@ uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
 run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
-return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+return uptime .. ' ' .. run_id, tonumber(uptime), run_id
 end
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
@@ -385,7 +385,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -407,14 +407,10 @@ local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
 local superseded, raise_newest
 if ARG.newest then
-local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
-local newest = redis.pcall('GET', NEWEST)
-if type(newest) == 'string' then
-local digits = string.match(newest, '^(%d+) ') or ''
-known = #digits <= 16 and tonumber(digits) or error('NONUMBER ' .. NEWEST)
-elseif newest then
-error(string.find(newest.err, 'WRONGTYPE', 1, true) and 'NONUMBER ' .. NEWEST or newest.err)
-end
+local NEWEST, asked = BASE .. 'newest', tonumber(ARG.newest)
+local newest = redis.call('GET', NEWEST)
+local known = newest and tonumber(string.match(newest, '^%d+ ') or '')
+if newest and not (known and known < 2 ^ 53) then return redis.error_reply('NONUMBER ' .. NEWEST .. ' is no number') end
 superseded = known and known > asked and {newest = newest, clock = ms, node = who}
 function raise_newest()
 if known and known >= asked then return redis.call('PEXPIRE', NEWEST, FENCE_MS) end
@@ -490,7 +486,7 @@ local function came_before()
 local last = not me and redis.pcall('ZSCORE', VISITS, ARG.host)
 return type(last) == 'string' and now - math.floor(last / 10) or nil
 end
-local function refusal()
+local function answer_without_grant()
 if is_held_by(ARG.token) then -- an earlier reply was lost
 lengthen(ARG.token, tonumber(ARG.ttl))
 local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
@@ -523,7 +519,7 @@ return nil
 end
 if not reserved then
 if redis.call('EXISTS', Q) == 0 then return nil end
-if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
+if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed, with its old ticket
 reserved = call_next(me)
 if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
 if not reserved or reserved == me then return nil end
@@ -533,7 +529,7 @@ local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
 if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
 return refused('reserved', {left = redis.call('PTTL', R)})
 end
-reply = refusal()
+reply = answer_without_grant()
 if reply then return reply end
 if raise_newest then raise_newest() end
 if ARG.claim == 'exclusive' then
@@ -558,9 +554,10 @@ value = mark or ARG.token
 redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
 redis.call('DEL', L, H, M, P) -- remains of a lock whose value was deleted by hand
 end
-redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
-'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label,
-'renewal', ARG.renewal or ARG.ttl)
+local record = mark and BASE .. 'member:' .. ARG.token or L
+redis.call('HSET', record, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since, 'host', ARG.host,
+'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
+if ARG.renewal then redis.call('HSET', record, 'renewal', ARG.renewal) end
 if mark then
 list(count, slot)
 else
@@ -571,7 +568,7 @@ if ARG.entry then
 local run = '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence
 .. (slot and '","i":"' .. slot or '') .. '",' .. string.sub(ARG.entry, 2)
 if type(redis.pcall('HSET', OPEN, ARG.token, run)) == 'number' then
-redis.pcall('ZADD', ENDS, string.format('%.0f', ms + ARG.ttl), ARG.token)
+redis.pcall('ZADD', ENDS, ms + ARG.ttl, ARG.token)
 redis.pcall('PEXPIRE', OPEN, FENCE_MS)
 redis.pcall('PEXPIRE', ENDS, FENCE_MS)
 end
