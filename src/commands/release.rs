@@ -42,7 +42,7 @@ fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> a
     if revocation.is_free && !revocation.missed.is_empty() {
         let missed = revocation.missed.join(", ");
         let what = if revocation.forgot.is_some() { "remembered" } else { "held" };
-        say(&format!("{name:?} may still be {what} on nodes that missed this: {missed}; run it again"));
+        say(&format!("{name:?} may still be {what} on nodes ({missed}); run the command again"));
     }
     let is_json = common.format == Format::Json;
     if is_json || !common.quiet {

@@ -204,7 +204,7 @@ fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
             format!("{} is the same server by another name, or its copy: one failure costs both votes", other.address);
         return Err(Fail.problem(&detail, "name independent primaries, each once"));
     }
-    Ok("one server, and no other node is the same, or its copy".to_owned())
+    Ok("one server; no other node is this one, or its copy".to_owned())
 }
 
 fn version(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
@@ -330,7 +330,7 @@ fn scripts(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let rule = rule(node.address.username(), setup.prefix);
     let is_needed = |command: &str| !OPTIONAL.contains(&command) || command == "info" && setup.has_quarantine();
     let needs_any = denied.iter().any(|command| is_needed(command));
-    NoVote.when(needs_any, &format!("{lacks}, which locks on {keys:?} need"), &rule)?;
+    NoVote.when(needs_any, &format!("{lacks}, needed by locks on {keys:?}"), &rule)?;
     let detail = format!("{lacks}: locks work, but status and log show less");
     Warn.when(!denied.is_empty(), &detail, &rule)?;
     Ok("all commands, keys and channels are allowed".to_owned())

@@ -123,7 +123,7 @@ fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<St
         ("REDLOCK_NAME", Some(lock.name.clone())),
         ("REDLOCK_TOKEN", Some(lease.token.clone())),
         ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
-        // No value: this removes the slot of an enclosing job.
+        // None removes the variable of an enclosing job.
         ("REDLOCK_SLOT", lease.slot.map(|slot| slot.to_string())),
         ("REDLOCK_HELD", Some(held)),
     ]

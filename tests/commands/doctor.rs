@@ -349,7 +349,7 @@ fn user(redis: &Redis, rights: &[&str]) -> String {
 fn rights_that_are_missing_and_the_rule_to_paste() {
     let redis = Redis::with_tcp(&DURABLE);
     for (rights, missing) in [
-        (&["~*", "&*", "+@all", "-publish"][..], "lacks publish, which"),
+        (&["~*", "&*", "+@all", "-publish"][..], "lacks publish, needed"),
         (&["~redlock:*", "&*", "+@all"], "lacks evalsha, eval, get, set, del"),
         (&["~*", "resetchannels", "+@all"], "lacks subscribe, publish, which"),
         (&["~*", "&*", "+@all", "-eval"], "lacks eval, which"),

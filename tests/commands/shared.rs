@@ -77,12 +77,17 @@ fn a_busy_one_names_ten_holders_at_most() {
     busy("dl --slots 2", format!("redlock: \"dl\" has all 2 slots taken: {}{advice}", all(2)));
     tokens.drain(..).for_each(|token| release(&redis, "dl", &token));
     for count in 1..=12 {
-        take(&redis, "db -s --label job");
+        let token = take(&redis, "db -s --label job");
         if ![2, 9].contains(&(count % 10)) || count == 12 {
             let more = if count > 10 { format!(" and {} more", count - 10) } else { String::new() };
             let named = all(count.min(10));
             busy("db", format!("redlock: \"db\" is shared by {count}: {named}{more}{advice}"));
         }
+        tokens.push(token);
+    }
+    // Wherever a holder stands, its token finds it.
+    for token in tokens {
+        redlock(&redis, format!("status -q db --token {token}")).run();
     }
 }
 

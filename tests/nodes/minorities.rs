@@ -45,7 +45,7 @@ fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
         let (job, token) = holder(&nodes, "3s", 76);
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
         std::thread::sleep(ms(moment)); // the moment is the point
-        redlock(&nodes, "release -q backup --force").stdout(any()).stderr(perhaps(["run it again"])).run();
+        redlock(&nodes, "release -q backup --force").stdout(any()).stderr(perhaps(["run the command again"])).run();
         eventually(SOON, "on none", || nodes.iter().all(|node| node.get(KEY).as_ref() != Some(&token)));
         loses_without_a_trace(job, &nodes, &token);
     }
@@ -107,7 +107,7 @@ fn the_lease_of_the_majority_is_freed_though_a_minority_has_a_stale_one() {
         let stale = acquire(&nodes[2], "backup");
         let (job, token) = holder(&nodes, "4s", 76);
         let test = Test::new(&nodes).args(["release", "-q", "backup", how, "--token", &token[..8]]);
-        test.stdout(any()).stderr(perhaps(["run it again"])).run();
+        test.stdout(any()).stderr(perhaps(["run the command again"])).run();
         job.finish();
         assert!(nodes[..2].iter().all(|node| !node.exists(KEY)), "{how}");
         assert_eq!(nodes[2].get(KEY), Some(stale), "{how}");

@@ -164,7 +164,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         let mut token = is_taken_again(&nodes, None);
         redlock(&nodes, "release -q a --revoke").run();
         token = is_taken_again(&nodes, Some(&token));
-        redlock(&nodes, "release -q a --force").stderr(perhaps(["run it again"])).run();
+        redlock(&nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
         token = is_taken_again(&nodes, Some(&token));
         // In line for it stands one that comes before.
         let next = redlock(&nodes, "run a --wait -q -- true").spawn();
@@ -193,7 +193,7 @@ fn does_not_wait_longer(nodes: &Vec<Redis>) {
     // The other has it still.
     let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 6s"])).spawn();
     let token = is_taken_again(nodes, None);
-    redlock(nodes, "release -q a --force").stderr(perhaps(["run it again"])).run();
+    redlock(nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
     is_taken_again(nodes, Some(&token));
     let took = held.finish().elapsed;
     assert!(took >= ms(6000), "{took:?}");

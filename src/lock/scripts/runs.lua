@@ -3,8 +3,8 @@
 --      that ended less than that ago), failed (leave out runs that exited with 0 or were released without a status),
 --      hosts (tell the visits too), errors (tell the kept errors too)
 -- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
---      logged (the length of a log that was cut), ended (runs among PAGE of the log, the newest first),
---      further (the log goes on behind these PAGE), oldest (with since: the oldest run of the log),
+--      logged (the length of a log that was cut), ended (runs of a page of the log, the newest first),
+--      further (the log goes on behind this page), oldest (with since: the oldest run of the log),
 --      and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (their number), visits (host, score, host, score, ...: see keys.lua),
