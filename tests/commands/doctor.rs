@@ -351,9 +351,9 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
     for (rights, missing) in [
         (&["~*", "&*", "+@all", "-publish"][..], "lacks publish, needed"),
         (&["~redlock:*", "&*", "+@all"], "lacks evalsha, eval, get, set, del"),
-        (&["~*", "resetchannels", "+@all"], "lacks subscribe, publish, which"),
-        (&["~*", "&*", "+@all", "-eval"], "lacks eval, which"),
-        (&["~*", "&*", "+@all", "-zpopmax", "-info"], "lacks info, zpopmax, which"),
+        (&["~*", "resetchannels", "+@all"], "lacks subscribe, publish, needed"),
+        (&["~*", "&*", "+@all", "-eval"], "lacks eval, needed"),
+        (&["~*", "&*", "+@all", "-zpopmax", "-info"], "lacks info, zpopmax, needed"),
     ] {
         let url = user(&redis, rights);
         let said = Checkup::of(Test::new(url.as_str()), 69);
