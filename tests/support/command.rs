@@ -3,11 +3,15 @@
 
 use super::{Directory, Faults, Network, Pattern, Running, Where, compiled};
 use nix::errno::Errno;
+use nix::fcntl::{self, OFlag};
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::stat::Mode;
+use nix::unistd::{self, Pid};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::PipeWriter;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -209,9 +213,14 @@ impl Test {
     }
 
     /// Standard error becomes this terminal, of which the call is the foreground job.
-    pub(crate) fn at_terminal(mut self, terminal: impl Into<Stdio>) -> Test {
+    pub(crate) fn at_terminal(self, terminal: impl Into<Stdio>) -> Test {
+        self.leads_session().stderr_to(terminal)
+    }
+
+    /// The call is the foreground job of the terminal that its standard error is.
+    pub(super) fn leads_session(mut self) -> Test {
         self.at_terminal = true;
-        self.stderr_to(terminal)
+        self
     }
 
     /// The call, and all that it starts, may not make this system call.
@@ -317,16 +326,20 @@ impl Test {
         &self.tag
     }
 
-    /// The call as a plain command: in a session of its own without a terminal, every signal as it is by default.
+    /// The call as a plain command: without a terminal unless it was given one, every signal as it is by default.
+    ///
+    /// It gets a session of its own only with a terminal. Linux shares the processors among sessions first, where
+    /// autogroups are on (sched(7)), and Linux 6.18 left new sessions without one for seconds while an old one computed.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
         let (ignored, refused) = (self.ignored.clone(), self.refused.clone());
         let blocked = SigSet::from_iter(self.blocked.iter().copied());
+        let at_terminal = self.at_terminal;
         // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.
         unsafe {
             command.pre_exec(move || {
-                nix::unistd::setsid()?;
+                if at_terminal { lead_session() } else { leave_terminal() }?;
                 for number in Signal::iterator().filter(|number| !matches!(number, Signal::SIGKILL | Signal::SIGSTOP)) {
                     let handler = if ignored.contains(&number) { SigHandler::SigIgn } else { SigHandler::SigDfl };
                     signal(number, handler)?;
@@ -349,13 +362,6 @@ impl Test {
         command.stdin(self.stdin_from.take().unwrap_or(input));
         command.stdout(self.stdout_to.take().unwrap_or_else(Stdio::piped));
         command.stderr(self.stderr_to.take().unwrap_or_else(Stdio::piped));
-        if self.at_terminal {
-            // SAFETY: only an async-signal-safe call.
-            unsafe {
-                // The session is new by then, and standard error is in its place.
-                command.pre_exec(|| Errno::result(libc::ioctl(2, libc::TIOCSCTTY, 0)).map(drop).map_err(Into::into));
-            }
-        }
         if let Some(faults) = &self.faults {
             faults.supervise(&mut command);
         }
@@ -401,4 +407,21 @@ impl Test {
     pub(crate) fn json(self) -> serde_json::Value {
         self.stdout(super::any()).run().json()
     }
+}
+
+/// Makes this process the leader of a session, and standard error the session's terminal.
+fn lead_session() -> nix::Result<()> {
+    unistd::setsid()?;
+    // SAFETY: an ioctl without memory of ours.
+    Errno::result(unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCSCTTY, 0) }).map(drop)
+}
+
+/// Makes this process the leader of a process group without a terminal.
+fn leave_terminal() -> nix::Result<()> {
+    unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    if let Ok(terminal) = fcntl::open("/dev/tty", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+        // SAFETY: an ioctl without memory of ours.
+        Errno::result(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) })?;
+    }
+    Ok(())
 }

@@ -11,7 +11,6 @@ use nix::unistd::tcgetpgrp;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::sync::Arc;
 
@@ -56,19 +55,9 @@ impl Terminal {
 
     #[track_caller]
     fn start(test: Test) -> Terminal {
-        let test = test.env("PS1", PROMPT).env("TERM", "vt100").env("ENV", "");
+        let test = test.leads_session().env("PS1", PROMPT).env("TERM", "vt100").env("ENV", "");
         let pair = openpty(None, None).unwrap();
         let mut command = test.command();
-        // SAFETY: an ioctl on a descriptor that std has put in place; nothing else.
-        unsafe {
-            command.pre_exec(|| {
-                // The session is new, and this becomes its terminal.
-                match libc::ioctl(0, libc::TIOCSCTTY, 0) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                }
-            });
-        }
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
         let shell = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see `make deps`"));
         // It has the slave's descriptors, and would keep the terminal open.
