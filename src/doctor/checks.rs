@@ -181,7 +181,7 @@ fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 
 fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let told = |name| node.info.get(name).unwrap_or("?");
-    let detail = "it is still loading its data, and serves nothing until then";
+    let detail = "it is loading its data, and answers no request yet";
     NoVote.when(told("loading") == "1", detail, "try again in a moment")?;
     let (role, primary) = (node.info.get("role")?, format!("{}:{}", told("master_host"), told("master_port")));
     let advice = "use its primary, or redis+sentinel:// to find it";
@@ -388,7 +388,8 @@ fn quarantine(setup: &Setup) -> CheckResult {
     let (now, needed) = (human(length), human(longest));
     // A quarantine that is not fixed grows to cover each lease that a caller sees.
     let harm = if setup.quarantine.is_fixed { Fail } else { Warn };
-    let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
+    let detail =
+        format!("{now}, but a lease of {needed} is in use: a restarted node may grant that lock to a second holder");
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");
     harm.when(longest > length, &detail, &advice)?;
     Ok(format!("{now}: no lease is longer"))

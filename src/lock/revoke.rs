@@ -5,10 +5,10 @@ use super::fields::Args;
 use super::holder::Holder;
 use super::owner::user_at_host;
 use super::quorum::Verdict;
-use super::status::{State, View};
+use super::status::{State, Status, View};
 use super::{Lock, Newest, scripts};
 use crate::error::{Error, NotOurs};
-use crate::redis::Reply;
+use crate::redis::{Answers, Reply};
 use std::collections::BTreeSet;
 
 /// The result of ending others' leases.
@@ -41,30 +41,10 @@ impl Lock {
         if matches!(status.state, State::Free | State::Reserved) && !forgets {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
-        let named: Vec<Vec<u8>> = match status.holders() {
-            holders if token_prefix.is_empty() => holders.iter().map(|holder| holder.token.clone()).collect(),
-            _ if status.is_cut() => self.find(token_prefix).await?,
-            holders => {
-                let meant = holders.iter().filter(|holder| holder.begins_with(token_prefix));
-                meant.map(|holder| holder.token.clone()).collect()
-            }
-        };
-        let token = match named.as_slice() {
-            [token] if !(token_prefix.is_empty() && status.is_cut()) => Some(token),
-            [] if !(status.holders().is_empty() && token_prefix.is_empty()) => {
-                return Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(status.held())));
-            }
-            _ if token_prefix.is_empty() => None,
-            several => {
-                let (count, name) = (several.len(), &self.name);
-                return Err(Error::Usage(format!(
-                    "the tokens of {count} leases on {name:?} begin with {token_prefix:?}; give more of the token"
-                )));
-            }
-        };
+        let token = self.token_to_revoke(token_prefix, &status).await?;
         let mut args = Args::default().with("by", user_at_host()).flag("force", force).flag("free", forgets);
         if let Some(token) = token {
-            args = args.with_bytes("token", token);
+            args = args.with_bytes("token", &token);
         }
         let call = self.call(&scripts::REVOKE, args);
         let is_done = |answer: &Answer| matches!(answer.outcome, Outcome::Revoked | Outcome::Released);
@@ -73,12 +53,9 @@ impl Lock {
             return Err(self.no_quorum(&answers));
         }
         let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-        let mut missed: Vec<String> = missed.collect();
+        let missed: Vec<String> = missed.collect();
         if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
-            let forgot = Newest::largest(&answers).ok_or_else(|| self.not_ours(token_prefix, NotOurs::NoneToRevoke))?;
-            let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
-            missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
-            return Ok(Revocation { holders: Vec::new(), is_free: true, forgot: Some(forgot), missed });
+            return self.forgotten(&answers, missed);
         }
         // The most telling answer comes first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
@@ -94,6 +71,40 @@ impl Lock {
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
+    }
+
+    /// The token of the lease to end, which begins with `prefix`; none if all leases are meant.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with it, and [`Error::NoQuorum`].
+    async fn token_to_revoke(&mut self, prefix: &str, status: &Status) -> Result<Option<Vec<u8>>, Error> {
+        let holders = status.holders();
+        let mut tokens = match holders {
+            _ if !prefix.is_empty() && status.is_cut() => self.find(prefix).await?,
+            _ => holders.iter().filter(|one| one.begins_with(prefix)).map(|one| one.token.clone()).collect(),
+        };
+        match tokens.len() {
+            1 if !(prefix.is_empty() && status.is_cut()) => Ok(tokens.pop()),
+            0 if !(holders.is_empty() && prefix.is_empty()) => {
+                Err(self.not_ours(prefix, NotOurs::OtherToRevoke(status.held())))
+            }
+            _ if prefix.is_empty() => Ok(None),
+            count => Err(Error::Usage(format!(
+                "the tokens of {count} leases on {:?} begin with {prefix:?}; give more of the token",
+                self.name
+            ))),
+        }
+    }
+
+    /// The end of a free lock's number of `--newest`.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if no node had a number.
+    fn forgotten(&self, answers: &Answers<Answer>, mut missed: Vec<String>) -> Result<Revocation, Error> {
+        let forgot = Newest::largest(answers).ok_or_else(|| self.not_ours("", NotOurs::NoneToRevoke))?;
+        let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
+        missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
+        Ok(Revocation { holders: Vec::new(), is_free: true, forgot: Some(forgot), missed })
     }
 
     /// The tokens that begin with `prefix`, for a lock that has too many holders to list.

@@ -149,7 +149,7 @@ fn guard_gone() -> Error {
 }
 
 impl Drop for Guard {
-    /// Reaps the guard, since the first process of a container may reap no orphans.
+    /// Kills and reaps the guard, since the first process of a container may reap no orphans.
     fn drop(&mut self) {
         if let Some(process) = self.process.take() {
             let _ = process.signal(libc::SIGKILL);
