@@ -86,7 +86,7 @@ fn a_visit_is_the_time_at_which_the_host_came_not_of_its_looks_from_the_line() {
 /// The first try of a host that waits for Redis too meets none: it comes when it joins the line.
 #[test]
 fn a_host_that_waited_for_redis_has_come() {
-    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = Redis::durable();
     let token = redlock(&redis, "acquire backup").on_host("web-1").stdout(any()).run().token();
     redis.kill();
     let waiter = redlock(&redis, "acquire backup --wait").on_host("web-2").stdout(any()).stderr(any()).spawn();

@@ -131,7 +131,7 @@ fn what_was_not_used_leaves_nothing() {
 
 #[test]
 fn a_release_that_no_server_hears_leaves_a_run_without_an_end() {
-    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = Redis::durable();
     redlock(&redis, "run -q backup -- true").run();
     let directory = Arc::new(Directory::new());
     let job = ["run", "-q", "backup", "--", "sh", "-c", "until test -e go; do sleep 0.05; done"];

@@ -417,7 +417,7 @@ fn counts(redis: &Redis) -> [Option<String>; 2] {
 #[test]
 fn a_release_that_the_log_has_forgotten_since_is_neither_a_loss_nor_another_run() {
     for restarts in [false, true] {
-        let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let mut redis = Redis::durable();
         teach_scripts(&redis);
         let proxy = Proxy::new(&redis, Mode::Pass);
         let job = Job::start(&proxy, &redis, "", |test| test.stderr(any()));

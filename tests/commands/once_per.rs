@@ -61,14 +61,10 @@ impl Hosts {
     }
 }
 
-fn durable() -> Redis {
-    Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])
-}
-
 #[test]
 fn of_thirty_hosts_each_failure_is_repeated_and_no_success() {
     for masters in [1, 3] {
-        let hosts = Hosts::new((0..masters).map(|_| durable()).collect(), 3);
+        let hosts = Hosts::new((0..masters).map(|_| Redis::durable()).collect(), 3);
         hosts.end(hosts.all("1h"), 3, 4, 1);
         hosts.end(hosts.all("1h"), 0, 4, 1);
     }
@@ -77,7 +73,7 @@ fn of_thirty_hosts_each_failure_is_repeated_and_no_success() {
 #[test]
 fn restarts_in_between_repeat_no_success() {
     for masters in [1, 3] {
-        let mut hosts = Hosts::new((0..masters).map(|_| durable()).collect(), 2);
+        let mut hosts = Hosts::new((0..masters).map(|_| Redis::durable()).collect(), 2);
         let all = hosts.all("1h");
         for runs in [1, 2] {
             eventually(SOON * 2, "one runs", || hosts.count("runs") >= runs);

@@ -84,7 +84,7 @@ fn a_status_that_cannot_be_logged_is_said() {
 /// The holder learns of it at its next renewal, to which the restart brings it: it must not take the lock again.
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
-    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = Redis::durable();
     let job = redlock(&redis, "run -q backup --ttl 30s -- sleep 5").status(76).stderr(any()).spawn();
     eventually(SOON, "it runs", || redis.exists("redlock:backup"));
     redlock(&redis, "release -q backup --force").run();

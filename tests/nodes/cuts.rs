@@ -111,8 +111,7 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
 #[test]
 fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
     // With its memory, and without.
-    for arguments in [&["--appendonly", "yes", "--appendfsync", "always"][..], &[]] {
-        let mut redis = Redis::with(arguments);
+    for (mut redis, remembers) in [(Redis::durable(), true), (Redis::start(), false)] {
         let (reader, writer) = std::io::pipe().unwrap();
         let test = redlock(&redis, "run backup --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
         let job = test.stdin_from(reader).stderr(any()).spawn();
@@ -124,7 +123,7 @@ fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
         let finished = job.finish();
         assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
         assert!(!redis.exists(KEY));
-        if !arguments.is_empty() {
+        if remembers {
             Test::new(&redis).args(["status", "backup", "--ran-within", "1h"]).stdout(any()).run();
         }
     }

@@ -10,10 +10,6 @@ use std::sync::Arc;
 const WAITERS: usize = 30;
 const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
 
-fn durable() -> Redis {
-    Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])
-}
-
 /// A job that notes this text in the file `order`, and whether another one runs.
 fn job<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, arguments: &str, note: impl ToString) -> Test {
     let script = format!("flock -n busy sh -c 'echo {} >>order; sleep 0.1' || echo two >>order", note.to_string());
@@ -69,7 +65,7 @@ fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
 
 #[test]
 fn of_thirty_on_one_redis_none_runs_behind_a_newer_one() {
-    thirty(&mut vec![durable()], |servers, at| {
+    thirty(&mut vec![Redis::durable()], |servers, at| {
         if at == WAITERS / 2 {
             servers[0].restart();
         }
@@ -78,7 +74,7 @@ fn of_thirty_on_one_redis_none_runs_behind_a_newer_one() {
 
 #[test]
 fn of_thirty_over_three_masters_none_runs_behind_a_newer_one() {
-    thirty(&mut (0..3).map(|_| durable()).collect::<Vec<_>>(), |servers, at| match at {
+    thirty(&mut (0..3).map(|_| Redis::durable()).collect::<Vec<_>>(), |servers, at| match at {
         8 => servers[0].pause(),
         14 => servers[0].resume(),
         16 => servers[1].restart(),

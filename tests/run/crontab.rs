@@ -67,9 +67,11 @@ impl Night {
                 words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })
             .collect();
-        // What it writes is on the disk before it answers.
-        let redis = || Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-        Night { redis: (0..masters).map(|_| redis()).collect(), directory, lines: jobs.try_into().expect("two lines") }
+        Night {
+            redis: (0..masters).map(|_| Redis::durable()).collect(),
+            directory,
+            lines: jobs.try_into().expect("two lines"),
+        }
     }
 
     /// A line of the crontab, as cron calls it.

@@ -93,6 +93,12 @@ impl Redis {
         Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
     }
 
+    /// A server that knows again after a kill what it knew. Each write reaches the kernel before its answer does, as with
+    /// `appendfsync always`, which waits for the disk besides.
+    pub(crate) fn durable() -> Redis {
+        Redis::with(&["--appendonly", "yes", "--appendfsync", "no"])
+    }
+
     /// A server with further lines of configuration, as arguments: `&["--maxmemory", "1mb"]`.
     pub(crate) fn with(arguments: &[&str]) -> Redis {
         let redis = Redis::launch(arguments, None);
