@@ -134,9 +134,8 @@ fn a_release_that_no_server_hears_leaves_a_run_without_an_end() {
     let mut redis = Redis::durable();
     redlock(&redis, "run -q backup -- true").run();
     let directory = Arc::new(Directory::new());
-    let job = ["run", "-q", "backup", "--", "sh", "-c", "until test -e go; do sleep 0.05; done"];
-    let job = Test::new(&redis).args(job).in_directory(&directory).stderr(any()).within(SOON * 2).spawn();
-    eventually(SOON, "it runs", || outcomes(&redis, "backup") == ["exited", "running"]);
+    let job = ["run", "-q", "backup", "--", "sh", "-c", "echo ready; until test -e go; do sleep 0.05; done"];
+    let job = Test::new(&redis).args(job).in_directory(&directory).stderr(any()).within(SOON * 2).ready();
     redis.kill();
     directory.file("go", "");
     job.finish();

@@ -219,10 +219,9 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
 fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
     let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));
     let job = redlock(&redis, "run backup -q --ttl 2s --once-per 1h -- sh -c").in_directory(&directory);
-    let job = job.args(["while [ ! -e go ]; do sleep 0.02; done"]);
+    let job = job.args(["echo ready; while [ ! -e go ]; do sleep 0.02; done"]);
     let job =
-        job.stderr(message(["cannot release \"backup\"", "--once-per may let another host run it again"])).spawn();
-    eventually(SOON, "the job runs", || redis.pttl("redlock:backup") > 0);
+        job.stderr(message(["cannot release \"backup\"", "--once-per may let another host run it again"])).ready();
     redis.kill();
     fs::write(directory.path().join("go"), "").unwrap();
     let end = Instant::now();
@@ -235,18 +234,17 @@ fn a_success_that_no_node_hears_of_is_said_though_the_call_is_quiet() {
     let start = |option: &str, status: i32, said: Option<&str>| {
         let (redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));
         let line = format!("run backup -q --ttl 5s {option} 1h -- sh -c");
-        let script = format!("while [ ! -e go ]; do sleep 0.05; done; exit {status}");
+        let script = format!("echo ready; while [ ! -e go ]; do sleep 0.05; done; exit {status}");
         let job = redlock(&redis, line).args([script]).in_directory(&directory).status(status);
         let job = match said {
             Some(said) => job.stderr(message(["cannot release \"backup\"", "is unreachable", said])),
             None => job.stderr(""),
         };
-        (redis, directory, job.spawn())
+        (redis, directory, job.ready())
     };
     let again = Some("--once-per may let another host run it again");
     let jobs = [start("--once-per", 0, again), start("--once-per", 3, None), start("--max-run", 0, None)];
     let stop = |(mut redis, directory, job): (Redis, Arc<Directory>, Running)| {
-        eventually(SOON, "the job runs", || redis.pttl("redlock:backup") > 0);
         redis.kill();
         fs::write(directory.path().join("go"), "").unwrap();
         job

@@ -85,8 +85,8 @@ fn a_status_that_cannot_be_logged_is_said() {
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
     let mut redis = Redis::durable();
-    let job = redlock(&redis, "run -q backup --ttl 30s -- sleep 5").status(76).stderr(any()).spawn();
-    eventually(SOON, "it runs", || redis.exists("redlock:backup"));
+    let job = redlock(&redis, "run -q backup --ttl 30s -- sh -c").arg("echo ready; sleep 5");
+    let job = job.status(76).stderr(any()).ready();
     redlock(&redis, "release -q backup --force").run();
     redis.restart();
     job.finish();
