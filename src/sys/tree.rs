@@ -78,16 +78,31 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     } else if let Some(child) = root.child {
         let _ = send(child, signal);
     }
+    // True if the signal above reaches the process.
+    let is_reached = |process: &Process| match group {
+        Some(group) => process.group == group,
+        None => Some(process.pid) == root.child,
+    };
     for process in &found {
         if stop(found.len()) {
             return;
         }
-        if Some(process.group) != group && Some(process.pid) != root.child {
-            let _ = send_surely(process, signal);
+        let Some((now, handle)) = present(process) else { continue };
+        // A process that joins or leaves the group meanwhile may get the signal twice, but not never.
+        if !(is_reached(process) && is_reached(&now)) {
+            let _ = handle.signal(signal);
         }
-        if wake && process.is_stopped() {
-            let _ = send_surely(process, libc::SIGCONT);
+        if wake {
+            wake_up(process, &handle);
         }
+    }
+}
+
+/// Sends SIGCONT to the process if it is stopped. Looks now, after another signal was sent: a process that stopped just
+/// before that signal came would not notice the signal.
+fn wake_up(process: &Process, handle: &Handle) {
+    if look_at(process.pid).is_some_and(|now| now.is_stopped()) {
+        let _ = handle.signal(libc::SIGCONT);
     }
 }
 
@@ -134,7 +149,9 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     });
     for (count, process) in found.unwrap_or_default().iter().enumerate().filter(|(_, one)| one.parent != own_pid()) {
         alive(count);
-        let _ = send_surely(process, libc::SIGKILL);
+        if let Some((_, handle)) = present(process) {
+            let _ = handle.signal(libc::SIGKILL);
+        }
     }
 }
 
@@ -176,9 +193,7 @@ impl Descendants<'_> {
         }
         self.for_each(&mut |process, handle| {
             count(process.pid, handle.signal(signal));
-            if process.is_stopped() {
-                let _ = handle.signal(libc::SIGCONT);
-            }
+            wake_up(process, handle);
         });
         round
     }
@@ -312,15 +327,6 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let single = fields.nth(14)? == "1";
     let started = fields.nth(1)?.parse().ok()?;
     Some(Process { pid, parent, group, started, state, single })
-}
-
-/// Sends a signal to exactly this process, even if its pid was reused since it was found.
-fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
-    let handle = Handle::open(process.pid)?;
-    if look_at(process.pid).is_none_or(|now| now.started != process.started) {
-        return Err(Errno::ESRCH);
-    }
-    handle.signal(signal)
 }
 
 #[cfg(test)]
