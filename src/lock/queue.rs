@@ -70,6 +70,8 @@ struct InLine<'a> {
     look: Boot,
     /// The nodes that have called this waiter since the last look.
     called: Vec<bool>,
+    /// The nodes on which this waiter has subscribed since the last look.
+    subscribed: Vec<bool>,
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
     failures: u32,
@@ -100,6 +102,7 @@ impl Lock {
             queued: false,
             look: start,
             called: vec![false; self.locks.nodes.len()],
+            subscribed: vec![false; self.locks.nodes.len()],
             trouble,
             failures: 0,
             away: false,
@@ -175,7 +178,9 @@ impl Lock {
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
-        let was_called = std::mem::replace(&mut line.called, vec![false; self.locks.nodes.len()]);
+        let none = || vec![false; self.locks.nodes.len()];
+        let was_called = std::mem::replace(&mut line.called, none());
+        let was_subscribed = std::mem::replace(&mut line.subscribed, none());
         // A server that hangs prolongs the wait by LAST_LOOK at most.
         let until = line.end.max(Boot::now() + LAST_LOOK);
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
@@ -217,8 +222,10 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // The node dropped this waiter from its line, and no call has reached the waiter.
-                dropped.into_iter().for_each(|node| listeners.reopen(node));
+                // The node dropped this waiter from its line, and no call has reached the waiter: over this
+                // subscription none will, unless it is newer than the call.
+                let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
+                deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
             }
         }
@@ -282,7 +289,10 @@ impl InLine<'_> {
                 self.notify(lock, None);
             }
             // A call may have come before this waiter listened.
-            SubscriptionEvent::Listening => self.look = Boot::now(),
+            SubscriptionEvent::Listening => {
+                self.subscribed[node] = true;
+                self.look = Boot::now();
+            }
             SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_) => {
                 self.server_is_gone();
                 self.away = true;

@@ -89,6 +89,9 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
+    // The lost one, once more: while it subscribes, it cannot be called.
+    let subscriptions = redis.info("cmdstat_subscribe");
+    assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
 
 #[test]
