@@ -317,7 +317,7 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     let mut first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).collect();
     // It says that it is ready, and that it renews the lease.
     let sends = |moments: &[Moment]| moments.iter().filter(|moment| moment.call == libc::SYS_sendto).count();
-    let heard = (0..first.len()).find(|&end| sends(&first[..end]) == 2).expect("both");
+    let heard = (0..=first.len()).find(|&end| sends(&first[..end]) == 2).expect("both");
     first.truncate(heard + 8);
     for moment in first {
         let scarce = [
