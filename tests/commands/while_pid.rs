@@ -158,7 +158,8 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    let child = "sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
+    // When the script dies before its child goes on, Linux sends SIGHUP to the stopped rest of its group: setpgid(2).
+    let child = "sh -c 'trap \"\" HUP; trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
     let why = "it was released or deleted on <node>";
