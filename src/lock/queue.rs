@@ -222,8 +222,8 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // The node dropped this waiter from its line, and no call has reached the waiter: over this
-                // subscription none will, unless it is newer than the call.
+                // The node dropped this waiter from its line, and no call has reached the waiter: the subscription
+                // there is dead, unless it is newer than the last look.
                 let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
                 deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);

@@ -168,7 +168,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
-    // That one has kept its number, which counts if it answers before the others.
+    // The node with the remains has kept its number, which would count if that node answered first.
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();

@@ -84,7 +84,7 @@ fn a_forest_that_keeps_forking_dies_too() {
 #[test]
 fn a_process_that_leaves_its_group_at_the_moment_of_the_signal_gets_it() {
     let redis = Redis::start();
-    // Each leaves as soon as the pipe is opened for writing.
+    // Each leaves as soon as the pipe is closed.
     let script = "for n in $(seq 60); do (read line <go; exec setsid sleep 1000) & done; echo ready; wait";
     for _ in 0..12 {
         let test = run(&redis, ["-q", "--", "sh", "-c", script]).signal(Signal::SIGTERM);
