@@ -66,7 +66,8 @@ const STATUSES_LONG: &str = "\
 Exit status:
     0  done; for run, the command exited 0
     N  run: the command's own status
-    1  status --ran-within: no run succeeded in that time
+    1  status: no run succeeded within --ran-within, or fewer hosts came than
+       --min-hosts
    64  usage: a bad option, name, duration or URL, or an unsafe combination
    69  no quorum of nodes could be reached, or they cannot serve now; for
        doctor, something is broken

@@ -23,7 +23,7 @@ pub(crate) enum Exit {
 impl Exit {
     /// Done; for `run`, the command exited 0.
     pub(crate) const DONE: Exit = Exit::Status(0);
-    /// `status --ran-within`: no run succeeded in that time.
+    /// `status`: no run succeeded within `--ran-within`, or fewer hosts came than `--min-hosts`.
     pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
     /// For a monitoring plugin: there is a problem.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);

@@ -120,10 +120,10 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // The backing has not ended by now: the key kept rivals out until the restart, the quarantine since
-                // then. (A single node has no quarantine; its counter tells whether a rival was let in. The moment of
-                // sending would not do: the key may have run out on the way, and the node may have granted a rival's
-                // lease before it restarted.)
+                // No rival got the lease: the key kept rivals out until the restart, the quarantine since then. (A
+                // single node has no quarantine; its counter tells whether a rival got the lease.) Compare with now, not
+                // with the moment of sending: in between, the key may have expired, and the node may have granted a
+                // rival's lease and restarted.
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;

@@ -166,7 +166,8 @@ pub(super) struct Judgement {
     pub(super) entered: usize,
     /// How many that ended by their own clock had entered, and left only after their time: they saw nobody, but were late.
     pub(super) late: usize,
-    /// Milliseconds from an end to the next beginning, for each lock in which exclusive sections alone were.
+    /// Milliseconds from an end to the next beginning, for each lock. They mean something only if all sections are
+    /// exclusive.
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 

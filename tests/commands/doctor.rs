@@ -263,7 +263,7 @@ fn a_node_that_was_started_just_now() {
     let said = Checkup::of(with_quarantine(&servers), 0);
     said.says("warn", "uptime", &["it may have forgotten leases"]);
     assert_eq!(said.that("warn"), ["uptime"]);
-    // A lease that is seen on another makes it longer.
+    // A lease on the other nodes lasts longer than the quarantine: doctor warns.
     servers[1].restart_aged(100);
     assert!(Checkup::of(with_quarantine(&servers), 0).that("warn").is_empty());
     acquire_for(&servers, "backup", "10m");

@@ -1,5 +1,5 @@
-//! `--format json`: one object on standard output for every end of every command but `run`. The objects of success are
-//! with their commands.
+//! `--format json`: the object that a command prints when it fails. The tests of each command check its objects of
+//! success.
 
 use crate::support::{Redis, Test, acquire, any, in_the_end, like, message, myself, redlock};
 use serde_json::Value;

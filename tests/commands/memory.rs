@@ -299,7 +299,7 @@ fn metrics_of_a_name_that_never_ran_and_of_several_nodes() {
     }
     let mut nodes = nodes;
     nodes[1].kill();
-    // A count that falls would look like a restart of what is counted.
+    // With a node missing, no count is printed: Prometheus takes a count that falls for a reset.
     let text = metrics("backup", &nodes);
     assert!(
         !text.contains("runs_total{") && text.contains("last_success_timestamp_seconds{name=\"backup\"}"),

@@ -180,7 +180,7 @@ impl Scripts {
         self.take_with(waiter, token, &format!("ttl={ttl} ticket={ticket}"))
     }
 
-    /// Takes or leaves it, on a node whose vote counts after so many seconds.
+    /// Tries to take the lock, with a quarantine of this many seconds.
     #[track_caller]
     fn take_after(&mut self, quarantine: &str, waiter: &str, token: &str) -> Reply {
         self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))

@@ -89,7 +89,7 @@ fn a_job_is_stopped_and_its_loss_told_in_time() {
     let job = test.arg("trap '' TERM; echo ready; while :; do touch alive; sleep 0.02; done").status(76);
     let job = job.stderr(when("the lock", |text| text.contains("\"backup\""))).within(SOON).spawn();
     job.prints("ready");
-    // A renewal finds its connection closed, or without an answer, and no room for another one.
+    // The renewal's connection is closed or silent, and the backlog has no room for a new connection.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let _full = fill(&redis);
     let expires = SystemTime::now() + ms(6_000);

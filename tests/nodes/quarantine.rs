@@ -93,7 +93,7 @@ fn without_the_key_it_has_not_answered() {
     unanswered(&["acquire", "--name", "backup", "--reentrant", "--token", &token]).stderr(restarted()).run();
     unanswered(&["release", "backup", "--revoke"]).stderr(restarted()).run();
     unanswered(&["release", "backup", "--token", &token]).stderr(restarted()).run();
-    // With the answers of two that need not know better, it would not be held.
+    // Without a quarantine, two nodes that have forgotten the lease are enough to say: not held.
     let sure = |arguments: &[&str]| Test::new(&nodes).args(arguments).stdout(any());
     sure(&["extend", "backup", "--token", &token]).fails(77, ["\"backup\" is not held"]).run();
     sure(&["status", "backup", "--exit-code"]).run();

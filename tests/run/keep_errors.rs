@@ -107,7 +107,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("seq 1000 >&2", Some(lines(797))),
         // Lines of eight bytes fit without a rest.
         ("seq 100001 100200 >&2", Some((100_073..=100_200).map(|n| n.to_string()).collect::<Vec<_>>().join("\n"))),
-        // A line that is longer is cut in front; behind it, whole lines are kept.
+        // If the last line is too long, its end is kept; otherwise whole lines are kept.
         (&format!("{long} echo >&2"), Some(digits[digits.len() - 1022..].to_owned())),
         (&format!("{long} printf '\\nlast\\n' >&2"), Some("last".to_owned())),
         // No character is cut in half, and half of one is shown as such.

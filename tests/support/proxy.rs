@@ -394,7 +394,7 @@ fn requests(mut chunk: &[u8]) -> usize {
 fn reset(stream: &TcpStream) {
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
     let length = size_of::<libc::sockaddr>() as u32;
-    // SAFETY: the address is one, of that length.
+    // SAFETY: `nowhere` is a valid address of this length.
     let status = unsafe { libc::connect(stream.as_raw_fd(), &nowhere, length) };
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }

@@ -47,8 +47,8 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the known run ended earlier, or in the future, by a
--- clock that was set back since.
+-- True if this run becomes the last `result` (success or failure): the known run ended earlier; or its end lies in the
+-- future, since the clock was set back.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now

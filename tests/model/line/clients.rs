@@ -8,7 +8,7 @@ use super::{
     Without,
 };
 
-/// Takes what can happen next.
+/// Called with each step that can happen next.
 pub(super) type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {

@@ -5,7 +5,7 @@ use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, Stat
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
-/// Takes what can happen next.
+/// Called with each step that can happen next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
