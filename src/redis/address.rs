@@ -57,7 +57,7 @@ impl Address {
         &self.url.deployment
     }
 
-    /// The server of `local:`, if the address is one.
+    /// The server of a `local:` address; none if its directory cannot be used, and for other addresses.
     pub(crate) fn local(&self) -> Option<Local> {
         let Deployment::Local(directory) = &self.url.deployment else { return None };
         Local::at(directory.as_deref()).ok()

@@ -1,4 +1,4 @@
-//! Opening a socket to a node, and logging in. No wait here has a deadline: the caller sets one.
+//! Opening a socket to a node, and logging in. No wait here has a deadline of its own: the caller sets one.
 
 use super::address::Address;
 use super::fault::Fault;
@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 /// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the
-/// kernel closes it: a machine that was switched off sends nothing.
+/// kernel closes the connection: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// The number of connections that show whether an address leads to several servers. A balancer that picks one of two at

@@ -30,7 +30,7 @@ pub(super) struct Connection {
     is_named: Cell<bool>,
     /// The script that was last sent with its body; the server knows that script when it reads the next request.
     loaded: Cell<Option<&'static Script>>,
-    /// A copy of the descriptor of a TCP socket; none if there was no descriptor left.
+    /// A copy of the descriptor of a TCP socket; none for a Unix socket, or if no descriptor was free.
     descriptor: Option<OwnedFd>,
 }
 
@@ -108,7 +108,8 @@ impl Connection {
         self.requests.clone().send_packed_command(command).await
     }
 
-    /// Runs a script by its name, and once more with its body on a server that does not know it.
+    /// Runs a script by its name, and with its body if the server does not know the name. A call that undoes another
+    /// ([`Delivery::SameConnection`]) goes with the body at once, unless this connection has just sent that body.
     pub(super) async fn run_script(self: Rc<Self>, call: &Call) -> ScriptAnswer {
         let ((sent, value), ()) = join(self.execute(call), self.name()).await;
         ScriptAnswer { connection: self, sent, value }

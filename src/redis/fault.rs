@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Quarantined { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
-    /// There is no connection, for this reason.
+    /// No server can be reached, or none that is the right one, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
     Shortage(&'static str),
@@ -37,8 +37,8 @@ pub(crate) enum Fault {
     CannotServe(String, String),
     /// The node refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the
-    /// code of a [`Meaning`] and the server's text.
+    /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
+    /// fields are the code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
     TlsFailure(String, &'static str),
@@ -88,7 +88,7 @@ impl Fault {
             [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
         match code {
             "" => Fault::Garbage("an empty error"),
-            // To a long request before the login, a server that requires a password answers only that it is too long.
+            // If a request before the login is long, a server that requires a password says only that it is too long.
             _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             code => classified(code, detail),
         }
@@ -129,8 +129,8 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
 
-    /// True if the fault concerns one lock only: a key of another type, a key that the user may not read, or an answer
-    /// that is too long.
+    /// True if the fault may concern one lock only: a key of another type, a key that the user may not read, an error
+    /// without a code of its own (ERR), or an answer that is too long.
     pub(super) fn is_of_one_lock(&self) -> bool {
         match self {
             Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
@@ -140,7 +140,8 @@ impl Fault {
         }
     }
 
-    /// True if a try over a new connection may succeed at once: the server is gone, or just coming back.
+    /// True if a try over a new connection may succeed at once: the server has closed the old connection, could not be
+    /// reached, is starting, or is no longer the primary.
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
             Fault::Closed | Fault::Exited(_) | Fault::Unreachable(_) => true,
@@ -376,7 +377,7 @@ fn classified(code: &str, detail: &str) -> Fault {
     }
 }
 
-/// True if the text begins with this word, or with other words in front of an error that begins with it.
+/// True if the text begins with this word, or wraps an error that begins with this word.
 fn begins_or_wraps(text: &str, word: &str) -> bool {
     let word = format!("{word} ");
     text.starts_with(&word) || ["-", ": "].iter().any(|before| text.contains(&format!("{before}{word}")))

@@ -31,7 +31,7 @@ pub(crate) enum SubscriptionEvent {
     Message(String),
     /// The subscription could not be opened, or has ended.
     Deaf,
-    /// The subscription is refused for good: the user lacks the right to it.
+    /// The node refuses the subscription or the login; waiting does not help. redlock tries again nevertheless.
     Refused(Fault),
 }
 
@@ -125,7 +125,7 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // The caller polls this future after each of its own requests.
+            // A move wakes no task, but the caller polls this future after each of its own requests.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

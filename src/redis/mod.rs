@@ -86,7 +86,7 @@ impl Nodes {
         self.nodes[node].address().to_string()
     }
 
-    /// The name of a node, with the server that was last asked if it has several.
+    /// The name of a node, with the server in use if the node has several.
     pub(crate) fn asked(&self, node: usize) -> String {
         match self.nodes[node].route().server() {
             Some(server) => format!("{} ({server})", self.name(node)),
@@ -154,8 +154,8 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on the nodes that `whom` picks, in one round trip each. Each call has an answer
-    /// or a fault of its own.
+    /// Runs one script for many locks on the nodes that `whom` picks, as a rule in two round trips. If a node answers,
+    /// each call has an answer or a fault of its own.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -174,7 +174,8 @@ impl Nodes {
     }
 
     /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. A node that hangs is not asked again. Each page has a deadline, and all pages together have one.
+    /// listed. A node that has timed out (`failed`) is not asked. Each page has a deadline, and all pages together have
+    /// one.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
@@ -222,15 +223,15 @@ impl Nodes {
         self.nodes[node].may_have_been_sent()
     }
 
-    /// Returns once a node that had closed its connection can be reached again.
+    /// Returns once any node that was lost is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone: it must have the lease again before it can grant the lock to another.
+        // A single node decides alone: it must have the lease again before a rival asks for the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
     }
 
-    /// Subscribes to a channel on every node, over connections of its own.
+    /// Subscribes to a channel on every node, over connections that serve only this.
     pub(crate) fn listen(&self, channel: &str) -> Listeners {
         Listeners::new(self.nodes.iter().map(|node| node.route().clone()), channel, self.timeout)
     }

@@ -19,7 +19,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most hedged calls under way, each over a connection of its own. The oldest gives way to the next.
+/// The most hedged calls under way, each over a connection of its own. The next call then replaces the oldest.
 const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that still counts, in node timeouts.
 const LATE: u32 = 2;
@@ -51,7 +51,7 @@ pub(crate) struct Node {
 /// The connection for the next request, and its state after the last request.
 enum Link {
     Missing,
-    /// All requests are answered.
+    /// All requests are answered, except perhaps one that undoes another ([`Delivery::SameConnection`]).
     Answering(Rc<Connection>),
     /// The last request is not answered: a new connection replaces this one as soon as it is open.
     Silent(Rc<Connection>),
@@ -158,8 +158,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times in one round trip, each time for another lock. Each call has its own answer or
-    /// fault.
+    /// Runs a script several times, each time for another lock: see [`Node::run_many`]. If the node answers, each call
+    /// has its own answer or fault.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -188,7 +188,8 @@ impl Node {
         fault
     }
 
-    /// Connects and logs in, unless there is a connection. Tells a name server that hangs from a server that hangs.
+    /// Connects and logs in, unless there is a connection. A name server that hangs has another fault than a server that
+    /// hangs.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
         let server = self.server();
         if within(Boot::now() + self.timeout, connect::find(&server)).await.is_none() {
@@ -237,8 +238,8 @@ impl Node {
         }
     }
 
-    /// Returns once a node that was lost is connected again. Never returns for a node that was never reached, or that
-    /// does not answer.
+    /// Returns once a lost node is connected again. A node is lost when its connection closes, or when a request finds no
+    /// working connection. Never returns for a node that was never asked, or that hangs.
     pub(super) async fn reconnected(&mut self, pause: Duration) {
         if let Some(connection) = self.link.connection() {
             connection.closed().await;
@@ -299,7 +300,7 @@ impl Node {
     }
 
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an
-    /// answer. The answer to an earlier request of this kind counts as well.
+    /// answer. The answer to an earlier hedged request with the same script counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow network needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
@@ -351,8 +352,8 @@ impl Node {
         }
     }
 
-    /// Runs the calls in one round trip. If a Cluster's answer says that the lock is elsewhere, the call is repeated
-    /// there. A call behind an answer that exceeds the limit of a round trip is repeated too.
+    /// Runs the first call, which loads the script, then all others in one round trip. A call is repeated if a Cluster's
+    /// answer says that the lock is elsewhere, or if the answers to all calls exceed the limit of a round trip.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();

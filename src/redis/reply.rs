@@ -1,9 +1,9 @@
-//! The reply of a script.
+//! The reply of a server.
 
 use super::fault::Fault;
 use redis::Value;
 
-/// The reply of a script.
+/// The reply to a script or to another command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reply {
     #[default]

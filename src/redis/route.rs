@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and seeds that reported
-    /// it as down.
+    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and servers that reported
+    /// the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// How often the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -90,7 +90,7 @@ impl Route {
 
     /// Forgets a server of a Cluster that cannot be reached: the next connection looks it up again.
     pub(super) fn forget(&self) {
-        // Sentinels are asked for each connection; the last answer is kept to compare the next with.
+        // Sentinels are asked for each connection; the last answer is kept for comparison with the next.
         if let Deployment::Cluster(_) = self.address.deployment() {
             self.turn_to(None);
         }
@@ -107,7 +107,7 @@ impl Route {
     }
 
     /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer
-    /// within half of the time are ignored.
+    /// within half of the time to the deadline are ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(());
@@ -120,8 +120,8 @@ impl Route {
         Ok(())
     }
 
-    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, and for an
-    /// address that names a single server.
+    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, after the last
+    /// try, and for an address that names no Cluster.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -136,7 +136,7 @@ impl Route {
             Some("ASK" | "TRYAGAIN") => {}
             _ => return Ok(false),
         }
-        // The first redirection needs no pause; later redirections may form a loop.
+        // A first MOVED needs no pause. Later ones may form a loop, and after other errors the Cluster needs time.
         if tries > 0 || error.code() != Some("MOVED") {
             sleep(cluster::PAUSE * (tries + 1)).await;
         }
@@ -157,7 +157,7 @@ impl Route {
     /// The servers that have a part of the node's keys.
     ///
     /// # Errors
-    /// The reason why no server can be asked, or knows all masters.
+    /// The reason why no server can be asked, or why none knows all masters.
     pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
         let Deployment::Cluster(seeds) = self.address.deployment() else { return Ok(vec![None]) };
         let mut known = Err(Fault::TimedOut);

@@ -3,14 +3,14 @@
 use redis::Cmd;
 use std::time::Duration;
 
-/// A Lua script, sent with its body only to a server that does not know its name.
+/// A Lua script. A server that has once got the body knows the script by its name.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
     /// The name by which a server knows the script.
     pub(crate) sha1: &'static str,
 }
 
-/// One call of a script, the same for all nodes.
+/// One call of a script, for one node or several.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(super) script: &'static Script,
@@ -32,7 +32,7 @@ pub(super) enum Delivery {
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
     /// The call goes over the open connection, and again over a new one after each pause with no answer. The first
-    /// answer counts, even the answer to an earlier call of this kind.
+    /// answer counts, even the answer to an earlier hedged call with the same script.
     Hedged(Duration),
 }
 

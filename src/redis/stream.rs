@@ -22,7 +22,7 @@ const VALUE: usize = 64;
 /// no longer takes does not end the stream before the words are read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
-    /// A copy of the descriptor of a TCP socket; none if there was no descriptor left.
+    /// A copy of the descriptor of a TCP socket; none for a Unix socket, or if no descriptor was free.
     pub(super) descriptor: Option<OwnedFd>,
     left: usize,
     is_asked: bool,

@@ -144,8 +144,8 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. Such an error may
-/// come after the handshake, when a server rejects the client's certificate.
+/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. A server may reject
+/// the client's certificate only after the handshake.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

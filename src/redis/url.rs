@@ -297,8 +297,7 @@ fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
 }
 
 /// The parameters after the `?` of a URL. A parameter that is not `known` is refused, since it might name the database,
-/// and not shown, since it may be the rest of a password. `protocol` is for other clients: redlock works the same with
-/// each.
+/// and not shown, since it may be the rest of a password. `protocol` is for other clients, and changes nothing here.
 fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
