@@ -231,7 +231,7 @@ impl Nodes {
         select_all(all).await;
     }
 
-    /// Subscribes to a channel on every node, over connections that serve only this.
+    /// Subscribes to a channel on every node, over separate connections.
     pub(crate) fn listen(&self, channel: &str) -> Listeners {
         Listeners::new(self.nodes.iter().map(|node| node.route().clone()), channel, self.timeout)
     }

@@ -188,8 +188,7 @@ impl Node {
         fault
     }
 
-    /// Connects and logs in, unless there is a connection. A name server that hangs has another fault than a server that
-    /// hangs.
+    /// Connects and logs in, unless there is a connection. The fault tells whether a name server or the server hangs.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
         let server = self.server();
         if within(Boot::now() + self.timeout, connect::find(&server)).await.is_none() {
@@ -238,8 +237,8 @@ impl Node {
         }
     }
 
-    /// Returns once a lost node is connected again. A node is lost when its connection closes, or when a request finds no
-    /// working connection. Never returns for a node that was never asked, or that hangs.
+    /// Returns once a lost node is connected again. A node is lost when its connection closes, or when a request finds
+    /// no working connection. Never returns for a node that was never asked, or that hangs.
     pub(super) async fn reconnected(&mut self, pause: Duration) {
         if let Some(connection) = self.link.connection() {
             connection.closed().await;
@@ -352,8 +351,8 @@ impl Node {
         }
     }
 
-    /// Runs the first call, which loads the script, then all others in one round trip. A call is repeated if a Cluster's
-    /// answer says that the lock is elsewhere, or if the answers to all calls exceed the limit of a round trip.
+    /// Runs the first call, which loads the script, then all others in one round trip. A call is repeated if a
+    /// Cluster's answer says that the lock is elsewhere, or if its answer did not fit into [`super::stream`]'s limit.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();

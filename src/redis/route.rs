@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and servers that reported
-    /// the Cluster as down or incomplete.
+    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and servers that
+    /// reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// How often the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -120,8 +120,8 @@ impl Route {
         Ok(())
     }
 
-    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, after the last
-    /// try, and for an address that names no Cluster.
+    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, after the
+    /// last try, and for an address that names no Cluster.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.

@@ -37,7 +37,7 @@ pub(super) async fn acquire_all<'a>(
 }
 
 /// Takes the locks, and puts each grant in its place. The renewal of a lease runs on while further locks are taken: if
-/// each of these began all renewals again, a hundred names would set five thousand timers.
+/// each further lock began all renewals again, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],

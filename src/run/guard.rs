@@ -184,7 +184,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// On a panic, stops the watched process before this process ends, and with it the renewal.
+    /// On a panic, which ends the renewal, first stops the watched process, unless it may go on without the lease.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {

@@ -9,7 +9,7 @@ pub(crate) enum Loss {
     /// The nodes' answer, such as "it was released by force".
     Proof(String),
     Outage(Outage),
-    /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
+    /// The lease was not renewed for this long, and no try has failed: redlock was stopped, or the machine was asleep.
     Sleep(Duration),
     /// Another process released the lease by the token that `acquire --while-pid` printed.
     Release,
@@ -19,8 +19,8 @@ pub(crate) enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(super) since: Boot,
-    /// The faults of the nodes that were reported first, if any.
+    /// The nodes' faults in the first message about this outage, if there was one.
     pub(super) first: Option<String>,
-    /// The latest faults of the nodes.
+    /// The nodes' latest faults.
     pub(super) faults: String,
 }

@@ -1,4 +1,4 @@
-//! The messages of `run`, and which of them `--quiet` suppresses.
+//! The messages of `run` and of a guard, and which of them `--quiet` suppresses.
 
 use super::loss::{Loss, Outage};
 use crate::error::{Error, NotOurs};
@@ -73,7 +73,8 @@ impl Messages {
         self.news(&format!("{reason}; trying again"));
     }
 
-    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: the first failure in a row.
+    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: the first report of this
+    /// outage.
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };
@@ -97,7 +98,7 @@ impl Messages {
         {
             self.say(&format!("cannot renew {}: {first}, {} ago", self.name, human(since.elapsed())));
         }
-        // Once `kill_at` has passed, the job is already dead.
+        // Once `kill_at` has passed, the job is dead, or being killed.
         if !kill_at.passed() {
             let lost = if matches!(loss, Loss::Outage(_)) { "cannot renew" } else { "lost" };
             let (loss, left) = (text(loss), human(kill_at.left()));

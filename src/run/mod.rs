@@ -3,9 +3,10 @@
 //! Several locks are taken one after the other, and each is renewed from then on. There is one job and one keeper; the
 //! lease that ends first sets the keeper's deadline.
 //!
-//! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
-//! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job,
-//! and the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
+//! The wait for a lock, and the wait for the job, are each one `select!`, whose first arm is a signal. Before the
+//! command is started, a signal ends the wait: the request under way is dropped, and `Lock::withdraw` undoes its traces
+//! on the nodes. Afterwards signals go to the job, and the job's end ends the wait. A signal does not interrupt the
+//! release, which has a deadline of its own.
 
 mod ending;
 mod grants;
@@ -36,7 +37,7 @@ use supervisor::{Supervisor, can_see_processes, cannot_supervise, keeper_gone};
 /// Acquires the locks in this order, runs the command under all of them, and releases them.
 ///
 /// # Errors
-/// The reason why the command was not started. The [`Exit`] tells what happens later.
+/// The reason why the command was not started. After the start, the [`Exit`] tells how the run ended.
 pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     let mask = Supervisor::handled_signals();
     let inherited = Inheritance::take_over(&mask).map_err(cannot_supervise)?;
@@ -63,8 +64,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     .map_err(Error::cannot_wait)?
 }
 
-/// Runs the command under all locks. If a lease is lost before the command is started, releases all and takes them
-/// again, within the wait.
+/// Runs the command under all locks. After a failure before the start that may heal, such as a lost lease or a
+/// missing quorum, takes all locks again, within the wait.
 async fn run_within_wait(supervisor: &Supervisor, locks: &mut [Lock]) -> Result<Exit, Error> {
     let begin = Boot::now();
     let end = begin + supervisor.job.request.wait;

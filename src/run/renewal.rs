@@ -47,7 +47,8 @@ impl Renewer {
         }
     }
 
-    /// Notes that a try that began at `start` failed. Reports it before `end`, if the outage has lasted for `patience`.
+    /// Notes a failed try, which began at `start`. Reports the failure if `end` has not passed, and the outage has
+    /// lasted for `patience`.
     fn note_failure(&self, faults: &[String], start: Boot, end: Boot, patience: Duration) {
         let (since, first) = self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
         let mut outage = Outage { since, first, faults: faults.join(", ") };

@@ -144,14 +144,14 @@ impl<'a> Supervision<'a> {
                     None => break,
                 },
                 () = &mut overdue, if killed.is_none() => killed = Some((self.lapse(), self.kill_job().await)),
-                // The reports of the keeper from before its end come first.
+                // This arm is the last: the reports that the keeper sent before its end are handled first.
                 () = std::future::ready(()), if killed.is_some() => break,
             }
         }
         Ok(self.end_without_keeper(killed, started).await)
     }
 
-    /// The end of a job whose keeper reports nothing more. `killed`: a late keeper was killed with its job; the loss,
+    /// The end of a job whose keeper reports nothing more. `killed`: if a late keeper was killed with its job, the loss
     /// and the time at which the job was gone.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
@@ -188,7 +188,7 @@ impl<'a> Supervision<'a> {
         self.loss.get_or_init(|| (at, loss));
     }
 
-    /// The error for an order to start that reached the keeper too late.
+    /// The error for an order to start that comes too late.
     pub(super) fn too_late(&self) -> Error {
         let (first, ttl) = (self.first_to_end(), self.supervisor.job.request.ttl);
         match self.loss.get() {

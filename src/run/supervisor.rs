@@ -108,8 +108,8 @@ impl Supervisor {
     }
 }
 
-/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is
-/// process 1.
+/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, and orphans, since this process
+/// adopts them.
 fn next_signal(signals: &Signals) -> Option<SignalEvent> {
     loop {
         let event = signals.next()?;

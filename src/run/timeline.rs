@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(line(500, None, 250), [125, 203, 281, 203, 281, 360, 360, 443, 493]);
         assert_eq!(line(1000, None, 250), [250, 407, 564, 407, 564, 721, 721, 888, 988]);
         assert_eq!(line(30_000, None, 3000), [7_500, 12_500, 17_500, 10_500, 15_500, 20_500, 23_698, 28_698, 29_698]);
-        // A lease with a long ttl is renewed every ten seconds, and a failed try repeated after five.
+        // A lease with a long ttl is renewed every ten seconds; after a timeout the next try begins five seconds later.
         assert_eq!(
             line(3_600_000, None, 3000),
             [10_000, 15_000, 20_000, 13_000, 18_000, 23_000, 3_552_998, 3_562_998, 3_563_998]

@@ -1,11 +1,12 @@
-//! The time by which the keeper must have begun to kill the job, if the lease was not renewed.
+//! The time by which a lease must have been renewed. A watchdog goes off in `run` if the keeper has not begun to kill
+//! the job in time, and in a guard when SIGTERM is due.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
 use std::cell::Cell;
 use tokio::sync::Notify;
 
-/// Goes off when the keeper is late.
+/// Goes off at its time, unless the time is moved before.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     at: Cell<Boot>,

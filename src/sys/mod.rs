@@ -1,4 +1,4 @@
-//! All `unsafe` and all platform code: clock, processes, signals, terminal. No domain words.
+//! The operating system: clock, processes, signals, terminal. All `unsafe` code except C's main. No domain words.
 //!
 //! Linux only: signalfd, timerfd, child subreapers, parent-death signals and /proc have no counterpart elsewhere.
 
@@ -19,7 +19,7 @@ pub(crate) mod wait;
 
 use nix::errno::Errno;
 
-/// Repeats a call that a signal interrupts: an interrupted look does not tell whether there is something.
+/// Repeats a call that a signal interrupts: EINTR is no answer to the call.
 fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match call() {

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A program to start, with all the memory that the start needs.
+/// A program to start. All words are C strings already, since nothing can be allocated between clone and exec.
 #[derive(Debug)]
 pub(crate) struct Program {
     file: CString,
@@ -147,7 +147,7 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 
-    /// Makes the handle's process's standard error this process's own, unless the kernel refuses.
+    /// Replaces this process's standard error by that of the handle's process, unless the kernel refuses.
     pub(crate) fn share_errors(&self) {
         if let Ok(errors) = self.errors() {
             let _ = unistd::dup2_stderr(&errors);
@@ -156,7 +156,7 @@ impl Handle {
 
     /// A copy of the standard error of the handle's process. If the kernel refuses (Yama allows copies to parents
     /// only), opens the file again, with no wait for a reader, and not as the controlling terminal. The handle's
-    /// process may then overwrite this one's output.
+    /// process may then overwrite this process's output.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -188,8 +188,8 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its own, and tries the calls of [`Handle`]: a refusal
-/// must come now, before there is a job.
+/// Makes this process the parent of every descendant that loses its parent, and tries the calls of [`Handle`]: a
+/// refusal must come now, before there is a job.
 ///
 /// # Errors
 /// The sandbox's, if it refuses a call.
@@ -234,7 +234,8 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
 }
 
 /// Cuts this forked process off from the caller: gives it a session with no terminal, blocks all signals, and closes
-/// all descriptors apart from these two. The owners of the closed ones must not be used afterwards, nor dropped.
+/// all descriptors apart from these two and the standard ones, which become /dev/null. The values that own the closed
+/// descriptors must not be used afterwards, nor dropped.
 ///
 /// # Errors
 /// The kernel's, for lack of a descriptor: some of the caller's descriptors are then still open.
@@ -252,10 +253,11 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
 /// The name of a file in the working directory of a detached program; the file is the program's standard input.
 pub(crate) const MARK: &str = "lock";
 
-/// Starts a program that outlives this process, and any signal to this process's group, terminal or tree. The program
+/// Starts a program that outlives this process and any signal to this process's group, terminal or tree. The program
 /// has a session of its own, no blocked signals, and no descriptors apart from the three of `command` and a copy of
 /// `kept`. The program's parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper
-/// leaves the program alone if its standard input is the [`MARK`] and `kept` is its working directory.
+/// leaves the program alone if the program's standard input is the [`MARK`] in its working directory, and `kept` is
+/// that directory.
 ///
 /// # Errors
 /// The reason why it could not be executed.
@@ -407,8 +409,8 @@ struct ChildSetup<'a> {
 
 impl ChildSetup<'_> {
     /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each must reach the child
-    /// exactly once: if a key is lost, the job goes on, and without renewals if Ctrl-Z has stopped redlock; and many
-    /// programs take a second Ctrl-C for "at once".
+    /// exactly once: if a Ctrl-C is lost, the job goes on; if a Ctrl-Z is lost, the job goes on without renewals, since
+    /// redlock is stopped; and many programs take a second Ctrl-C for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
     /// only in the parent came before the child existed, and a signal that is pending in both has reached the child

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// True if the terminal sent the signal to its foreground group; false if a process sent it. The sender's pid does
-    /// not tell, since it is 0 also for senders outside this pid namespace.
+    /// True if the kernel sent the signal, as for a terminal's keys or end; false if a process sent it. The sender's
+    /// pid does not tell, since it is 0 also for senders outside this pid namespace.
     pub(crate) from_kernel: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn name(signal: i32) -> String {
 }
 
 /// Ends this process by `signal`, so that its parent sees how the command ended. Leaves no core, since only the
-/// command's is useful. Returns if the signal cannot end this process, as for process 1.
+/// command's core is useful. Returns if the signal cannot end this process, as for process 1.
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;
@@ -89,7 +89,7 @@ pub(crate) fn end_by(signal: i32) {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // The signal goes to this thread: a waiting thread could take a signal to the whole process.
+        // raise(3) signals this thread: a thread that waits for signals could take a signal to the whole process.
         libc::raise(signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 const KEPT: usize = 16 * 1024;
 /// The interval between attempts to write to a slow reader.
 const LOOK: Duration = Duration::from_millis(5);
-/// Returns to the start of a terminal's line and clears it.
+/// The bytes that clear a terminal's line: the cursor goes to its start.
 const EMPTY_LINE: &str = "\r\x1b[K";
 
 /// Writes `line` and a line feed to standard error, above the live line if there is one.
@@ -111,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // The file is opened for each line: by the next the descriptor may refer to another file, and a pipe that stays
-        // open keeps its reader waiting.
+        // The file is opened for each line: before the next line the descriptor may be redirected to another file, and
+        // a pipe that stays open keeps its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {

@@ -1,4 +1,4 @@
-//! A timer that wakes a poll at a point on the boot clock, time asleep included.
+//! A timer that wakes a poll at a point on the boot clock, which counts the time that the machine sleeps.
 
 use super::clock::Boot;
 use nix::sys::time::TimeSpec;
@@ -16,7 +16,7 @@ impl Timer {
         TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map(Timer)
     }
 
-    /// Sets the timer to go off at `at`: at once if that has passed, and not at all for [`Boot::NEVER`].
+    /// Sets the timer to go off at `at`: at once if `at` has passed, and not at all for [`Boot::NEVER`].
     ///
     /// # Errors
     /// A sandbox's; the kernel accepts every time that is not negative.

@@ -1,8 +1,8 @@
 //! Finds, signals and kills the descendants of this process. A detached process ([`process::is_detached`]) does not
 //! count as a descendant.
 //!
-//! This process must be a subreaper, which becomes the parent of each descendant that loses its own, and needs /proc
-//! ([`can_see`]).
+//! All functions need /proc ([`can_see`]). Except for [`Descendants`], this process must be a subreaper: the parent of
+//! each descendant that loses its parent.
 
 use super::process::{self, Handle};
 use super::signals::send;
@@ -88,7 +88,7 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         let Some((now, handle)) = present(process) else { continue };
-        // A process that joins or leaves the group meanwhile may get the signal twice, but not never.
+        // A process that joins or leaves the group meanwhile gets the signal once or twice.
         if !(is_reached(process) && is_reached(&now)) {
             let _ = handle.signal(signal);
         }
@@ -112,7 +112,7 @@ pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
 }
 
 /// Kills every child apart from the spared ones, and the known group if `first`. The children of a dead process become
-/// children of this one, so repeating this until there are no children kills all descendants.
+/// children of this process, so repeated calls, until no child is left, kill all descendants.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
@@ -155,7 +155,7 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     }
 }
 
-/// At most this many searches for processes that were forked while the others were being stopped.
+/// The most searches for processes that were forked while the others were being stopped.
 const ROUNDS: usize = 8;
 
 /// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
@@ -270,8 +270,8 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// All descendants of this process, parents before children; none if `stop`, called before each with the number found so
-/// far, returned true.
+/// All descendants of this process, parents before children; none if `stop`, called before each with the number found
+/// so far, returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = look_at(us).into_iter().collect();

@@ -12,8 +12,8 @@ use tokio::runtime::Builder;
 /// The longest wait by tokio's clock, which stops while the machine sleeps.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Runs `future` to its end, on this thread alone. The runtime is never dropped: that takes time, and would wait for a
-/// host lookup that hangs.
+/// Runs `future` to its end, on this thread alone. The runtime is never dropped: the drop would take time, and wait for
+/// a host lookup that hangs.
 ///
 /// # Errors
 /// The system's, for lack of a descriptor.
@@ -65,12 +65,12 @@ impl<T: AsFd> Readable<T> {
 }
 
 /// Lets the runtime see all events that came before this call: it looks at all descriptors before it ends a sleep. A
-/// process that was frozen may see that a deadline has passed, and not yet an event that came in time.
+/// process that was frozen may see a deadline that has passed before it sees an event that came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Returns at `at`; time asleep counts.
+/// Returns at `at`; the time that the machine sleeps counts.
 pub(crate) async fn sleep_until(at: Boot) {
     if at == Boot::NEVER {
         return std::future::pending().await;
