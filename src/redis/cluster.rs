@@ -26,7 +26,7 @@ const DETOUR: Duration = Duration::from_millis(50);
 /// The number of masters that are remembered in addition to the seeds.
 const REMEMBERED: usize = 8;
 
-/// The way into a Cluster: a server, a connection to the server, logged in, and masters that the server knows.
+/// The way into a Cluster: a server, a connection that is logged in there, and masters that the server knows.
 pub(super) struct ClusterSocket {
     pub(super) server: Host,
     pub(super) socket: ServerStream,

@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Quarantined { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
-    /// No server can be reached, or none that is the right one, for this reason.
+    /// No server that can serve as this node is reached, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
     Shortage(&'static str),
@@ -253,7 +253,7 @@ fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// An error in the server's own words; in redlock's, if it has no code.
+/// Shows an error in the server's words; without a code, `detail` is in redlock's words.
 fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
     match code {
         "" => {}

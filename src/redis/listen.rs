@@ -31,7 +31,7 @@ pub(crate) enum SubscriptionEvent {
     Message(String),
     /// The subscription could not be opened, or has ended.
     Deaf,
-    /// The node refuses the subscription or the login; waiting does not help. redlock tries again nevertheless.
+    /// The node refuses the subscription or the login; waiting does not help. The subscription is tried again.
     Refused(Fault),
 }
 
@@ -60,7 +60,7 @@ impl Listeners {
         Listeners { each, channel: channel.to_owned(), patience }
     }
 
-    /// The next event, and its node. May be dropped at any time without missing an event.
+    /// The next event, and its node. If the future is dropped, no event is missed.
     pub(crate) async fn next(&mut self) -> (usize, SubscriptionEvent) {
         let all = self.each.iter_mut().map(|listener| listener.events.next());
         let (heard, node, _) = select_all(all).await;
@@ -91,7 +91,7 @@ impl Subscription {
     async fn open(route: &Route, channel: &str) -> Result<Subscription, Fault> {
         let demotions = route.demotions();
         let (server, mut socket) = route.open().await?;
-        // The name is sent before SUBSCRIBE, since a subscriber may not send it. A refusal does not matter.
+        // The name is sent before SUBSCRIBE, since a subscriber may not send CLIENT. A refusal does not matter.
         let _ = exchange(&mut socket, &[naming()]).await;
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;

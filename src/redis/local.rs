@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(5);
 /// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;
-/// The longest log, in bytes. A longer one is truncated at the next start; each start writes about 1,000.
+/// The longest log, in bytes. A longer log is emptied at the next start; each start writes about 1,000 bytes.
 const LONGEST_LOG: u64 = 1 << 20;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
@@ -42,7 +42,7 @@ pub(crate) struct Local {
     directory: PathBuf,
 }
 
-/// Connects to the server, and starts it if it is not running. May be dropped at any time.
+/// Connects to the server, and starts it if it is not running. The future may be dropped at any time.
 pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> {
     let local = Local::at(directory).map_err(|error| io::Error::other(error.why))?;
     let mut started = false;
@@ -129,10 +129,10 @@ impl Local {
         Some(disk.blocks_available() * disk.fragment_size())
     }
 
-    /// The program that can be started.
+    /// The server program that is installed.
     ///
     /// # Errors
-    /// The message that none is installed.
+    /// The message that there is none.
     pub(crate) fn program() -> Result<PathBuf, String> {
         let found = SERVERS.iter().find_map(|name| host::program(name));
         found.ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))

@@ -1,5 +1,5 @@
-//! The nodes: asked in parallel, with the answers collected until a deadline or until they suffice. No other folder
-//! names the `redis` crate.
+//! Asks all nodes in parallel, and collects answers until these suffice or a deadline has passed. No other folder names
+//! the `redis` crate.
 
 mod address;
 mod cluster;
@@ -45,7 +45,7 @@ const LISTED: usize = 24 << 20;
 /// The memory of a listed name apart from its text, in bytes.
 const LISTED_NAME: usize = 64;
 
-/// The pause between attempts to reach a node that is lost.
+/// The pause between attempts to reach a lost node, if there is no other node.
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_ONE_OF_SEVERAL: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
 impl Nodes {
-    /// Makes the nodes, which the first request contacts.
+    /// Makes the nodes. The first request to a node opens the connection.
     pub(crate) fn new(addresses: &[Address], timeout: Duration) -> Nodes {
         Nodes { nodes: addresses.iter().cloned().map(|address| Node::new(address, timeout)).collect(), timeout }
     }
@@ -283,7 +283,7 @@ impl<A> Answers<A> {
         self.discard_by_node(|_, answer| reason(answer))
     }
 
-    /// The same answers, with a reason that depends on the node.
+    /// The same as [`Answers::discard`], with a reason that depends on the node.
     pub(crate) fn discard_by_node(mut self, reason: impl Fn(usize, &A) -> Option<Fault>) -> Answers<A> {
         for (node, got) in self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?))) {
             if let Some(fault) = got.answer.as_ref().ok().and_then(|answer| reason(node, answer)) {

@@ -19,7 +19,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most hedged calls under way, each over a connection of its own. The next call then replaces the oldest.
+/// The most hedged calls under way, each over a connection of its own. A further call replaces the oldest.
 const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that still counts, in node timeouts.
 const LATE: u32 = 2;
@@ -97,7 +97,7 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Makes a node, which the first request contacts.
+    /// Makes a node. The first request opens the connection.
     pub(crate) fn new(address: Address, timeout: Duration) -> Node {
         Node {
             route: Route::new(address),
@@ -457,14 +457,14 @@ impl Node {
         answer
     }
 
-    /// Drops a connection that is closed or out of step.
+    /// Drops the connection, and plans to reconnect at once, unless an attempt is planned already.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();
         self.retry_at.get_or_insert(Boot::now());
     }
 
-    /// Drops a connection that is closed or out of step, or whose server is no longer a primary.
+    /// Drops the connection if the fault makes it unusable, or shows that its server is no longer a primary.
     fn record_outcome<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
             Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::TooLarge | Fault::Unreachable(_)) => {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long an answer of the Sentinels is trusted: shorter than a third of any lease that is renewed.
+/// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that `run` renews.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
 /// The way to one node. The clones of a route, for requests and subscriptions, share what is learnt on the way.
@@ -88,7 +88,7 @@ impl Route {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }
 
-    /// Forgets a server of a Cluster that cannot be reached: the next connection looks it up again.
+    /// Forgets the server that a Cluster named: the next connection looks it up again.
     pub(super) fn forget(&self) {
         // Sentinels are asked for each connection; the last answer is kept for comparison with the next.
         if let Deployment::Cluster(_) = self.address.deployment() {

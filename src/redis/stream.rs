@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes to read between two requests, since an endless reply must not fill this machine's memory. Pages of
-/// locks are sized to take half of that, and the part that does not fit is asked for again; a subscription that reaches
-/// the limit is opened again.
+/// The most bytes to read between two requests, since an endless reply must not fill this machine's memory. A page of
+/// locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a subscription that
+/// reaches the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Lines are counted in place of values: each value ends at least
 /// one line.

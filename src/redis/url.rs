@@ -9,10 +9,9 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter: the functions of the schemes concerned read it and list it as known,
-/// [`Url::of`] has the default, address.rs the accessor, and redlock.man the name. connect.rs sends the parameter if a
-/// refusal fails the node, else connection.rs and listen.rs do. `Address::of_sentinel` resets a parameter that
-/// Sentinels do not take.
+/// A URL in its parts. To add a parameter: read it and list it as known in the functions of its schemes, add the default
+/// to [`Url::of`], an accessor to address.rs, and the name to redlock.man. Send the parameter in connect.rs if a refusal
+/// fails the node, else in connection.rs and listen.rs. Reset it in `Address::of_sentinel` unless Sentinels take it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -24,9 +23,9 @@ pub(super) struct Url {
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. To add a kind: [`Url::parse`] reads the scheme, `Address::is_same_node` knows the
-/// identity, a file of its own finds the server, called by route.rs (which takes an unknown kind for a single server),
-/// and doctor's checks have the `kind` and the `replicas`.
+/// The kind of server to connect to. To add a kind: read the scheme in [`Url::parse`], compare two in
+/// `Address::is_same_node`, find the server in a new file that route.rs calls (route.rs takes an unknown kind for a
+/// single server), and extend doctor's checks `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),
@@ -290,7 +289,7 @@ fn socket(rest: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A part of a URL, percent-decoded; none when it is empty.
+/// A part of a URL, percent-decoded; none if the part is empty.
 fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
     let text = percent_decode_str(part).decode_utf8().map_err(|_| format!("the {what} is not UTF-8"))?;
     Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))

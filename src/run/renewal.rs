@@ -30,7 +30,7 @@ impl Renewer {
         Renewer { messages, timeline, to_expiry, valid_until, outage: RefCell::new(None) }
     }
 
-    /// The end of validity by the last confirmation; a loss does not change it.
+    /// The end of validity as the nodes' answers have moved it; answers that prove a loss do not move it.
     pub(super) fn valid_until(&self) -> Boot {
         self.valid_until.get()
     }

@@ -22,13 +22,13 @@ fn random() -> f64 {
     f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
-/// A random number below `end`, which is not 0.
+/// A random number from 0 to `end` − 1; `end` is not 0.
 pub(crate) fn below(end: u32) -> u32 {
     let (bits, _) = uuid().as_u64_pair();
     u32::try_from(((bits >> 32) * u64::from(end)) >> 32).unwrap_or(0)
 }
 
-/// A random element; none if there are none.
+/// A random element; none if `these` is empty.
 pub(crate) fn one_of<T: Copy>(these: &[T]) -> Option<T> {
     let count = u32::try_from(these.len()).ok().filter(|&count| count > 0)?;
     these.get(below(count) as usize).copied()

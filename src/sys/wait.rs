@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 
-/// The longest wait by tokio's clock, which stops while the machine sleeps.
+/// The longest sleep by tokio's clock, which stops while the machine sleeps; a longer sleep has a timer.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Runs `future` to its end, on this thread alone. The runtime is never dropped: the drop would take time, and wait for
