@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that `run` renews.
+/// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that redlock renews.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
 /// The way to one node. The clones of a route, for requests and subscriptions, share what is learnt on the way.
