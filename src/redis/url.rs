@@ -10,9 +10,9 @@ const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// A URL in its parts. To add a parameter: read it and list it as known in the functions of its schemes; put the
-/// default into [`Url::of`], an accessor into address.rs, the name into redlock.man. Send the parameter in connect.rs if
-/// a refusal fails the node, else in connection.rs and listen.rs. Reset the parameter in `Address::of_sentinel`, unless
-/// Sentinels take it.
+/// default into [`Url::of`], an accessor into address.rs, the name into redlock.man. Send the parameter in connect.rs
+/// if a refusal fails the node, else in connection.rs and listen.rs. Reset the parameter in `Address::of_sentinel`,
+/// unless Sentinels take it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
