@@ -11,7 +11,8 @@ use crate::sys::random::full_jitter;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The longest pauses before further tries, when rivals tried at the same time and each got a part.
+/// The upper bounds of the random pauses before further tries, when rivals tried at the same time and each got a part.
+/// After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
 /// How long a caller that waits tries again after a refused login: a password or a certificate may be in the middle of
@@ -25,8 +26,9 @@ impl Lock {
     /// failed call leaves nothing on a node that answers.
     ///
     /// # Errors
-    /// The error of `interrupted`; [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when the lease
-    /// to re-enter has ended; [`Error::Usage`] when two addresses lead to the same node.
+    /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
+    /// [`Error::GrantedTooLate`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when the lease to re-enter has ended;
+    /// [`Error::Usage`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
         &mut self,
         request: &Request,

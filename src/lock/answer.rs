@@ -13,7 +13,7 @@ pub(super) enum Outcome {
     #[default]
     Free,
     Held,
-    /// The lock is free, but promised to the next in line.
+    /// The lock has room, but is promised to a waiter, or to the holder before a restart.
     Reserved,
     Granted,
     /// The slot that was asked for is taken, but other slots are free.
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     Ran,
     /// With `newest`: a larger number has come.
     Superseded,
-    /// The named lease is gone, and the lock is free.
+    /// The named lease is gone, and no other lease is in its way.
     Gone,
     /// The named lease is gone, and others have the lock.
     Other,
@@ -59,7 +59,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The holders, if the outcome is that others have the lock, or had it.
+    /// The holders that the answer tells, or another obstacle.
     pub(super) by: Option<Obstacle>,
     /// The longest ttl of the leases that the node shows.
     pub(super) longest: Duration,
@@ -93,7 +93,7 @@ impl Answer {
         self.get(name).as_count().unwrap_or(0)
     }
 
-    /// The fencing token of the lease; zero for a lock of another library.
+    /// The fencing token of the lease; zero for a lock of another library, or if the node has lost its counter.
     pub(super) fn fence(&self) -> u64 {
         self.count("fence")
     }

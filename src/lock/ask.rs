@@ -17,7 +17,7 @@ impl Locks {
     }
 
     /// Asks all nodes. Once the answers have `decided`, waits for the slower nodes too, since every node should do its
-    /// part, but not much longer than the decision took. The answer of a node in quarantine counts as missing if the
+    /// part, for about twice as long as the decision took. The answer of a node in quarantine counts as missing if the
     /// node may have forgotten the lock.
     pub(super) async fn ask_each(
         &mut self,
@@ -136,8 +136,8 @@ impl<A> Answers<A> {
     }
 }
 
-/// How long to wait for slower nodes once the answers have decided. If a node has failed (`unhurried`), the wait is
-/// longer: the message about that node should not blame slow nodes too.
+/// How long to wait for slower nodes once the answers have decided. If a node has failed, or its connection had to be
+/// opened (`unhurried`), the wait is longer: a message about a failed node should not blame slow nodes too.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

@@ -47,9 +47,9 @@ impl Attempt {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denial {
     pub(super) by: Obstacle,
-    /// The run_id of the node, if there is only one.
+    /// The run_id of the first node that refused; of use only if there is a single node.
     pub(super) run_id: Option<String>,
-    /// The time until the lock may become free, unless it is extended.
+    /// The time until the lock may become free, unless a lease is extended.
     pub(super) left: Option<Duration>,
     /// The number of waiters ahead of this one.
     pub(super) rank: Option<u64>,
@@ -61,7 +61,7 @@ pub(super) struct Denial {
     pub(super) split: bool,
 }
 
-/// The lease that a waiter saw on a single server, in case the server restarts without its memory.
+/// The lease that a waiter saw on a single server, in case the server restarts empty.
 #[derive(Clone, Debug)]
 pub(super) struct LastSeenLease {
     pub(super) holder: Holder,
@@ -170,7 +170,7 @@ impl Lock {
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         // All nodes get the same clock, so that they agree on the fencing token at once. Over several nodes a shared
-        // lease sends no clock: its fencing token is the last writer's, which each node with a counter knows.
+        // lease sends no clock: its fencing token is the last writer's, which q nodes have as their counter.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner

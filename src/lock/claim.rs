@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 /// The claim of a lease on its lock. `fits` in line.lua decides which leases can hold the lock together: an exclusive
-/// lease holds the lock alone, a shared lease beside shared leases, a slot beside slots of the same number.
+/// lease holds the lock alone, a shared lease beside shared leases, a slot beside other slots of the same limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]

@@ -6,9 +6,9 @@
 //! share a node. This node stood at the earlier fencing token when it made the later grant, so the later token is
 //! larger.
 //!
-//! A shared lease raises no counter. Over several nodes, a node that has lost its counter answers 0, and is ignored. If
-//! q of the nodes that granted have a counter, at least one node knows the last writer's counter. If fewer have a
-//! counter, the client's clock counts too: it is larger than any writer's counter.
+//! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, which is
+//! ignored. If q of the nodes that granted have a counter, at least one node knows the last writer's counter. If fewer
+//! have a counter, the client's clock counts too: the clock is larger than any writer's counter.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 

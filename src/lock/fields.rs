@@ -1,4 +1,4 @@
-//! The form of the scripts' arguments and answers: name, value, name, value. Only this file and keys.lua know it.
+//! The form of the scripts' arguments and answers: name, value, name, value. In Rust only this file knows the form.
 
 use crate::redis::Reply;
 use std::fmt::Display;

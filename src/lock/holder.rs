@@ -1,4 +1,4 @@
-//! The holders of a lock: the word of each node, and the agreement of the majority.
+//! The holders of a lock: the answer of each node, and the agreement of the majority.
 
 use super::claim::Claim;
 use super::owner::Owner;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A holder of a lock, from its key and its owner record. For a lock of another library only the token is known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The value of the lock's key; any bytes for a lock of another library.
+    /// The token of the lease; any bytes for a lock of another library.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -52,8 +52,7 @@ pub(crate) enum Obstacle {
     Leases(Leases),
     /// The key has a type that no lock has. The field is the key's remaining time.
     OtherType(Option<Duration>),
-    /// The lock is free, but reserved for the first waiter, or for the holder before a restart; for this long, if
-    /// known.
+    /// The lock has room, but is reserved for a waiter, or for the holder before a restart; for this long, if known.
     Reserved(Option<Duration>),
     #[default]
     Unknown,
@@ -97,7 +96,7 @@ impl Holder {
         let holds = fields.get("holds").as_count();
         let renewal = match fields.get("renewal").as_time().or(ttl) {
             _ if kept.is_some() => Some(Duration::ZERO),
-            // If a job has re-entered a lease of acquire, the job renews that.
+            // If a job has re-entered a lease of acquire, the job renews the lease.
             Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
             renewal => renewal,
         };
@@ -155,7 +154,7 @@ impl Holder {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 
-    /// One holder from the words of several nodes; the lease lasts for as long as `needed` nodes have it.
+    /// One holder from the answers of several nodes; the lease lasts for as long as `needed` nodes have it.
     pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
         // The node with the highest fencing token; others may have an older record.
         let best =
@@ -185,7 +184,7 @@ impl Obstacle {
         Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }
 
-    /// The holders, each with its own token.
+    /// The named holders; empty for another obstacle.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
             Obstacle::Leases(leases) => &leases.holders,
@@ -193,8 +192,8 @@ impl Obstacle {
         }
     }
 
-    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or they hold
-    /// all its slots.
+    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or
+    /// together they hold all its slots.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
@@ -205,7 +204,7 @@ impl Obstacle {
         }
     }
 
-    /// The claim that all the leases share; exclusive for any other obstacle.
+    /// The claim of all the leases; exclusive for any other obstacle.
     pub(crate) fn claim(&self) -> Claim {
         self.holders().first().map(|holder| holder.claim).unwrap_or_default()
     }
@@ -239,7 +238,7 @@ impl Obstacle {
     }
 }
 
-/// The nodes' words on each lease; a token and a slot identify a lease.
+/// The holders that the nodes name, grouped by lease; a token and a slot identify a lease.
 pub(super) fn leases<'a>(obstacles: &[&'a Obstacle]) -> Vec<Vec<&'a Holder>> {
     let mut leases: Vec<Vec<&Holder>> = Vec::new();
     for holder in obstacles.iter().flat_map(|by| by.holders()) {

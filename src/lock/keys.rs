@@ -8,13 +8,13 @@ use crate::redis::{Call, Script};
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock, each with its type. A request names the first [`NAMED`] behind the lock's own key, in the
-/// order that the scripts expect. The scripts name the rest themselves (keys.lua, newest.lua), since a server would not
-/// read a longer request to its end (see scripts.rs).
+/// order that the scripts expect. The scripts name the rest themselves, by BASE (keys.lua): a longer request would not
+/// fit into the 16 kB that a server reads after its client has gone (see scripts.rs).
 const PARTS: [(&str, &str); 15] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
     ("queue", "zset"),      // The waiters, by ticket.
-    ("reserved", "string"), // The waiter to which the free lock is promised.
+    ("reserved", "string"), // The waiter or holder to whom the lock is promised.
     ("holds", "zset"),      // The holds of a re-entrant lease.
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
     ("slots", "zset"),      // These leases by slot, if the lock has slots.
@@ -36,7 +36,7 @@ const OF_MEMORY: [&str; 2] = ["log", "open"];
 /// The keys and the channels of one lock, all in one Cluster slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// The lock itself: a plain string, its value the token.
+    /// The lock itself: a plain string, whose value is the token, or a mark (keys.lua).
     pub(crate) lock: String,
     /// The prefix of the other keys, and of the waiters' channels (`w:` and the waiter's name).
     pub(crate) base: String,

@@ -1,4 +1,4 @@
-//! A list of locks, or of the runs of several locks: selects the keys, and combines the nodes' words on each.
+//! A list of locks, or of the runs of several locks: selects the keys, and combines the nodes' answers on each.
 
 use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
@@ -20,7 +20,7 @@ const SURPLUS: usize = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection<'a> {
     pub(crate) prefix: &'a str,
-    /// A `*` in a name stands for anything; no name selects all locks.
+    /// A `*` in a name stands for anything. Without names, all locks are selected.
     pub(crate) names: &'a [String],
 }
 
@@ -137,7 +137,7 @@ impl Locks {
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // Only as many runs stay in memory as the caller asks for, even with many locks of many runs.
+        // At most SURPLUS runs more than the caller asks for stay in memory after a page of locks.
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
@@ -259,7 +259,7 @@ impl<'a> Selection<'a> {
     /// True if the list shows a lock with this status; with `free` also if the lock is free and remembers something.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
-            _ if status.name.is_empty() => false, // no lock: this question finds out replicas
+            _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas
             _ if self.names.contains(&status.name) => true,
             State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // else gone by now
             State::Foreign => !self.prefix.is_empty(),

@@ -1,4 +1,4 @@
-//! The memory that a lock has of its runs: the word of each node (runs.lua), and of all together.
+//! The memory that a lock has of its runs: the answer of each node (runs.lua), and all answers combined.
 
 use super::fields::Args;
 use super::keys::Keys;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of runs of the log that runs.lua looks at.
+/// The number of runs of the log that runs.lua looks at in one call.
 const PAGE: usize = 200;
 /// The number of runs that a request may ask for, of all locks together: a run takes a kilobyte at most.
 const RUNS: usize = 2_000;
@@ -26,7 +26,7 @@ const SPARE: usize = 10;
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// A server that was started less than this ago is new: runs that the user misses may have ended before the start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
-/// The number of locks that one request asks for.
+/// The largest number of locks that one request asks about.
 const LOCKS: usize = 500;
 
 /// The runs that are asked for.
@@ -107,8 +107,8 @@ impl RunQuery {
 
     /// The number of locks that one request to this many nodes may ask about.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // A lock's answer has up to `each` runs of the log, as many that ended without a word, the last success and the
-        // last failure. The hosts take as much space as ten runs, the errors of a run as much as a run.
+        // A lock's answer has up to `each` runs of the log, as many that ended without a release, the last success and
+        // the last failure. The hosts take as much space as ten runs, the errors of a run as much as a run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
@@ -273,14 +273,14 @@ fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     first.filter(|(_, uptime)| *uptime < NEW)
 }
 
-/// The median duration of the runs that succeeded; none of fewer than three.
+/// The median duration of the runs that succeeded; none if there are fewer than three.
 fn usual(runs: &[Run]) -> Option<Duration> {
     let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
 }
 
-/// Adds a further page of the log to each node's answer. A node that does not answer has told all it can.
+/// Adds a further page of the log to each node's answer. A node that does not answer gets no further question.
 fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     let mut page = page.unwrap_or_default().into_iter();
     for before in told.iter_mut().flatten() {
@@ -301,7 +301,7 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// One run from the words of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss,
+/// One run from the answers of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss,
 /// or know that a lease of `acquire` ran out. A run without such an end counts only if `needed` nodes know it, since it
 /// may be left over from a take that got no quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
-        // A lease of acquire that has run out on most nodes has run out; `run` knows better.
+        // A lease of acquire that has run out on most nodes has run out; a run of `run` has the end that was told.
         assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
         let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
         assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));

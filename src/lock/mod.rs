@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
-//! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `traces` → `release`; `free`, `revoke` and `listing` →
-//! `status` → `memory`; `renew` → `recreate`; every question that needs a quorum → `ask`.
+//! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
+//! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; every question that needs a quorum → `ask`.
 
 mod acquire;
 mod answer;
@@ -85,11 +85,11 @@ pub(crate) struct Request {
     /// Tokens of the leases that the jobs around this process hold, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// True if one process renews the lease, and another releases it: the first has to tell a release from a loss.
+    /// True if one process renews the lease, and another releases it: the first must not take the release for a loss.
     pub(crate) noted: bool,
     /// True if another process releases the lease, by its token.
     pub(crate) is_acquired: bool,
-    /// Nothing is granted if a run that has succeeded began less than this ago.
+    /// The time of `--once-per`: nothing is granted if a run that has succeeded began less than this long ago.
     pub(crate) once_per: Option<Duration>,
     /// The caller's number of `--newest`: nothing is granted if a larger number has come.
     pub(crate) newest: Option<u64>,

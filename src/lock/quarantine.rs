@@ -7,7 +7,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
     pub(crate) length: Duration,
-    /// True if the user gave the quarantine; otherwise it grows to cover the ttl of every lease that a node shows.
+    /// True if the user gave the quarantine, or there is a single node; otherwise the quarantine grows to cover the ttl
+    /// of every lease that a node shows.
     pub(crate) is_fixed: bool,
 }
 

@@ -1,9 +1,10 @@
 //! Waiting in line: first come, first served, at a cost for each handover that does not depend on how many wait.
 //!
-//! A release takes the first waiter out of the line and calls it on a channel of its own: only the next in line wakes
-//! up. PUBLISH tells how many clients got the call: a waiter that did not get it is dead, and is dropped. A frozen
-//! waiter loses its reservation after a second, and comes back with its old ticket. No waiter is dropped because of a
-//! clock. In case a call is lost, each waiter looks by itself now and then, the first one often.
+//! A release takes the first waiter out of the line, and calls it on a channel of its own. The waiter that is first now
+//! is told to keep watch; the others sleep on. PUBLISH tells how many clients got the call: a waiter that did not get
+//! the call is dead, and is dropped. A frozen waiter loses its reservation after a second, and comes back with its old
+//! ticket. No waiter is dropped because of a clock. In case a call is lost, each waiter looks by itself now and then,
+//! the first waiter often.
 //!
 //! Every wait here may be dropped at any await; `attempt.rs` says how its caller then cleans up.
 
@@ -145,7 +146,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes: a waiter that queues before it listens misses its call.
+    /// Waits until this waiter listens on a quorum of nodes, but not long if it cannot: a waiter that queues before it
+    /// listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -247,7 +249,7 @@ impl InLine<'_> {
         self.remember();
     }
 
-    /// Remembers the lease of a single server, in case the server restarts without its memory.
+    /// Remembers the lease of a single server, in case the server restarts empty.
     fn remember(&mut self) {
         // The lease that lasts longest, if there are several.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);

@@ -1,8 +1,8 @@
 //! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
-//! A node *backs* a lease while the node keeps the key, and, after a restart without memory, while its quarantine keeps
-//! rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: without any one, a search
-//! through all that can happen (tests/model) finds two holders, or a lock that comes back after `release --force`.
+//! A node *backs* a lease while the node keeps the key, and, if it has restarted empty, while its quarantine keeps
+//! rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: if one is left out, a search
+//! (tests/model) finds two holders, a lease that comes back after `release --force`, or a lease without a quorum.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum NodeReport<T, R> {
     /// The lease is there, and was extended: the node backs it until `until`.
     Confirmed { until: T, run: Option<R> },
-    /// The lock is free. `quarantined`: the node is in quarantine.
+    /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock there.
+    /// Another holder has the lock there, or has had it since.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -68,8 +68,8 @@ fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
 
-/// Records that a node has created the lease again; the request was sent at `until` − ttl + drift. False when the
-/// validity had ended before: the re-creation counts for nothing, and the key must be deleted.
+/// Records that a node has extended the lease or created it again; the request was sent at `until` − ttl + drift. False
+/// when the validity had ended before: the answer counts for nothing, and the key must be deleted.
 pub(crate) fn confirm<T: Ord + Copy, R>(
     nodes: &mut [Backing<T, R>],
     node: usize,

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// How long a release is sent again; release.lua has the same.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
-/// The pause before a release is sent again to nodes that refuse a connection.
+/// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The records of a run's end that fewer than q nodes could write: of each, the first node that failed, and the
+/// The records of a run's end that fewer than q nodes could write: for each, the first node that failed, and the
 /// server's words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
@@ -43,7 +43,7 @@ struct Release<'a> {
     /// The lock stays taken until this moment.
     keep_until: Option<Boot>,
     end: Option<End<'a>>,
-    /// The release is repeated until this moment.
+    /// The end of the lease's validity, after which a repetition is of no use; never for a release by token.
     until: Boot,
 }
 
@@ -220,7 +220,7 @@ impl Lock {
         self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
     }
 
-    /// The newest hold of the lease that any node knows.
+    /// The newest hold of the lease, as most nodes name it; the hold that took the lease if no node names one.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
@@ -265,7 +265,7 @@ impl Release<'_> {
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
     }
 
-    /// True if the node has restarted without its memory since it confirmed the lease. A job that has ended within its
+    /// True if the node has restarted empty since it confirmed the lease. A job that has ended within its
     /// lease loses nothing by the restart.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
         let Some(lease) = self.lease else { return false };
@@ -289,7 +289,7 @@ fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// True if the log may have had the lease's run, and was cut since.
+/// True if the log may have had the lease's run and was cut since, or cannot be read.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

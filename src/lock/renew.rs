@@ -85,8 +85,8 @@ impl Lock {
         Renewal::Unconfirmed { faults, silent, soon }
     }
 
-    /// Judges the answers of a round together. `moved` is called when a node that lost the lease moves the end of
-    /// validity.
+    /// Judges the answers of a round together. `moved` is called if the judgement moves the end of validity, as when a
+    /// node has lost the lease.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -123,7 +123,7 @@ impl Lock {
         }
     }
 
-    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since that answer, and
+    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since its answer, and
     /// enters the hold again on nodes that have forgotten only the hold. Neither request may arrive behind the release.
     async fn restore(
         &mut self,
@@ -181,7 +181,7 @@ fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     })
 }
 
-/// Records which nodes have extended the lease, each for its ttl from the moment at which the request was sent.
+/// Records which nodes have extended the lease, each for the lease's ttl from the moment at which the request was sent.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {

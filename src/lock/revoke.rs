@@ -30,7 +30,8 @@ impl Lock {
     /// already forgets its number of `--newest`.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], also if a free lock has no number, [`Error::CannotEnd`] and [`Error::NoQuorum`].
+    /// [`Error::NotOurs`], also if a free lock has no number; [`Error::Usage`] if several tokens begin with
+    /// `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // The look is by quorum: the remains of a lease on a minority are not the lease that is in force.
         let mut status = self.inspect(View::STATE, None).await?;
@@ -76,7 +77,7 @@ impl Lock {
     /// The token of the lease to end, which begins with `prefix`; none if all leases are meant.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with it, and [`Error::NoQuorum`].
+    /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with `prefix`, and [`Error::NoQuorum`].
     async fn token_to_revoke(&mut self, prefix: &str, status: &Status) -> Result<Option<Vec<u8>>, Error> {
         let holders = status.holders();
         let mut tokens = match holders {
@@ -96,7 +97,7 @@ impl Lock {
         }
     }
 
-    /// The end of a free lock's number of `--newest`.
+    /// The result when a free lock has forgotten its number of `--newest`.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if no node had a number.

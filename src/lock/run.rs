@@ -75,7 +75,7 @@ pub(crate) enum RunOutcome {
     Revoked,
     /// The lease was released by its token, without a status.
     Released,
-    /// The lease ran out, and no end was told.
+    /// The lease ran out before an end was told.
     Expired,
     Running,
     /// This version cannot read the run.
@@ -266,7 +266,7 @@ impl Run {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
-    /// True if this release, which freed the lock for all its holders, ended the lease of the run.
+    /// True if `force`, a release that ended the leases of all holders, ended the lease of this run.
     pub(super) fn was_ended_by(&self, force: &Run) -> bool {
         self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
     }

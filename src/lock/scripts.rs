@@ -28,7 +28,7 @@ script!(RUNS, "runs");
 mod tests {
     use super::*;
 
-    /// A server reads only so much of a connection that the client has closed: a TAKE and two UNDOs, the second by its
+    /// A server reads only 16 kB of a connection that the client has closed: a TAKE and two UNDOs, the second by its
     /// SHA1, have to fit.
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {

@@ -1,4 +1,4 @@
-//! Looks at a lock: the word of a quorum of nodes on it.
+//! Looks at a lock, and combines the answers of the nodes.
 
 use super::answer::Answer;
 use super::claim::Claim;
@@ -67,7 +67,7 @@ pub(crate) enum State {
     Held,
     /// The job has ended; the lock stays taken for a while (`--hold-at-least`).
     Kept,
-    /// Free, and promised to the next in line.
+    /// Free, and promised to the next in line, or to the holder before a restart.
     Reserved,
     /// The holder cannot extend the lease any more.
     Revoked,
@@ -77,7 +77,7 @@ pub(crate) enum State {
     Unknown,
 }
 
-/// The word of one node on a lock.
+/// The answer of one node about a lock.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NodeAnswer {
     pub(crate) node: String,
@@ -161,8 +161,8 @@ impl Status {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
-    /// The sort key of locks, the worst first: unknown ones, locks that never expire or are revoked, locks whose last
-    /// run failed; then by waiters and age.
+    /// The sort key of locks, the worst first: unknown, never to expire, revoked, last run failed, taken, free; then by
+    /// waiters and age.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {
@@ -245,7 +245,7 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The word of all nodes together: a lease on a quorum of them is in force.
+/// The status by the answers of all nodes: a lease on a quorum of the nodes is in force.
 pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Status {
     let needed = quorum(answers.len());
     let known: Vec<&Answer> = answers.iter().copied().flatten().collect();

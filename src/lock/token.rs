@@ -1,4 +1,4 @@
-//! Tokens: random identities of leases, and of holds of a lease. A token is all that it takes to release the lock.
+//! Tokens: random identities of leases, and of holds of a lease. A token suffices to release the lock.
 
 use crate::sys::random::uuid;
 use crate::text::SHOWN_OF_TOKEN;

@@ -129,8 +129,8 @@ pub(crate) fn shorter(period: Duration) -> Duration {
     Duration::from_secs((period * 5 / 6).as_secs().max(1))
 }
 
-/// The period of a crontab whose calls came this long after each other, in whole minutes, as in cron: each call is late
-/// by a second or two.
+/// The period of a crontab whose calls came this long after each other: in whole minutes, as in cron, since each call
+/// is late by a second or two; a shorter period in whole seconds or ms.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,

@@ -1,4 +1,4 @@
-//! The waiters of a lock. A waiter's name in the queue contains its owner, so that no other key is needed for it.
+//! The waiters of a lock. A waiter's name in the queue contains its owner, so that the owner needs no other key.
 
 use super::claim::Claim;
 use super::holder::ms;

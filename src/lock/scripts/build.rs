@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
         let (mut script, mut included) = (String::new(), Vec::new());
         include("keys", &mut script, &mut included)?;
         include(name, &mut script, &mut included)?;
-        // A server knows a script by this name.
+        // A server knows a script by its SHA1.
         fs::write(format!("{output}/{name}.sha1"), Sha1::from(&script).digest().to_string())?;
         fs::write(format!("{output}/{name}.lua"), script)?;
     }

@@ -1,15 +1,15 @@
 -- Writes the end of a run into the log and into RUNS; no other file does. A script calls this by pcall, and after it
 -- has freed the lock: a server out of memory refuses a script's first write only.
--- RUNS has success, failure: the last run that was told as such; once, once_before: see release.lua; succeeded,
--- failed: how many were told; cut: set once the log was cut; forced: an object whose y and b say who freed the lock for
--- all its holders, and when.
+-- RUNS has success, failure: the last run of each kind; succeeded, failed: their numbers; once, once_before: see
+-- release.lua; cut: set when the log is first cut; forced: an object whose y and b say who ended the leases of all
+-- holders by force, and when.
 -- A run (see grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if
 -- it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration
 -- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with no outcome the lease ran out. y is the
 -- user@host that has revoked the lease. Quotes inside values are escaped, so `"b":"` is always the name of a field.
 
--- The run, with this duration (ms, number or text) and outcome instead of any that it has. An expired run may have a
--- status (`code`).
+-- The run, with this duration (ms, number or text) and outcome instead of those that it has. 'expired' comes with a
+-- status (`code`), which was told after the lease had run out.
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
   if word == 'exited' then outcome = '","x":"' .. code .. '"'
@@ -22,7 +22,7 @@ local function with_end(run, duration, word, code, by)
 end
 
 -- Puts ended runs, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2 calls, and
--- one more if the log is full.
+-- two more if the log is full.
 local function push(runs, most)
   local over = redis.call('LPUSH', LOG, unpack(runs)) - most
   if over > 0 then

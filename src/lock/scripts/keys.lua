@@ -15,7 +15,7 @@
 -- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; of a key of another type only
 -- type and left. With members there are `members` (their number), `next` (ms until the first runs out) and `longest`.
 -- `node` is uptime (s), a space, and run_id; both '' if INFO is refused.
--- The keys of the memory of runs are named here, since a server would not read a longer request to its end:
+-- The keys of the memory of runs are not in KEYS: a server reads only 16 kB after its client has gone (build.rs).
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
 --   open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits
 --   (sorted set: host -> when it came last, in ms, then a digit for the result: see note_visit), errors

@@ -6,8 +6,8 @@ local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns true if the token has the lock, and its hold. (Another library's token may look like a token and a hold: then
--- the whole text is the token, and there is no hold.)
+-- Returns whether the token has the lock, and the token's hold. (Another library's token may look like a token and a
+-- hold: then the whole text is the token, and there is no hold.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
@@ -59,7 +59,7 @@ local function holder(token)
   return flat(fields)
 end
 
--- The holders of the lock, as the fields of an answer: at most `most` members (nil: all), including the one that
+-- The holders of the lock, as the fields of an answer: at most `most` members (nil: all), including the member that
 -- lasts longest.
 local function holders(most)
   if value == false then return {holders = {}} end
@@ -155,7 +155,7 @@ local function set_counter(n, slot)
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Adds ARG.token, whose record is there, to the members for ARG.ttl.
+-- Adds ARG.token, whose record is there, to the members for ARG.ttl, and sets the counter.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
   members.set_longest(tonumber(ARG.ttl))

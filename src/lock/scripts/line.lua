@@ -37,10 +37,10 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first in line that listens, and reserves the lock for it. If the first does not fit, or the lock is
--- reserved already, only tells the first to keep watch: a second reservation would overwrite the other. Returns the
--- name of the called waiter (`me`, if that is the caller), false if the line is empty, nil if the first in line is not
--- called.
+-- Calls the first in line that listens, and reserves the lock for this waiter. If the first does not fit, or the lock
+-- is reserved already, only tells the first to keep watch: a new reservation would overwrite the old one. Returns the
+-- name of the called waiter, false if the line is empty, nil if the first in line is not called. If the first is `me`,
+-- the caller itself, takes `me` out of the line and returns it, without a call and a reservation.
 local function call_next(me)
   -- The claim of a waiter, from the first letter of its name. The letter does not tell the number of slots: a waiter
   -- with another number is called too, and its take is refused.
@@ -70,8 +70,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- Of two messages, a server sends the later one first, and the call is to arrive first. So the second in line is
-      -- told before the first is called, even if the first turns out to be dead.
+      -- A server sends the later of two messages first, and the call must arrive first. So the second in line is told
+      -- before the first is called, even if the first turns out to be dead.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -82,8 +82,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: after an
--- error, a lock that is free by now would look taken.
+-- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: otherwise
+-- the client would get an error, and take a release or a grant that is done for a failure.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

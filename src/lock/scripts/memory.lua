@@ -1,5 +1,5 @@
 -- needs end
--- For runs whose end is not the plain case: beside others, without a word, or by force.
+-- The ends of runs apart from the plain case: beside other runs, without a release, or by force.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
 -- The number in this field of a run, nil if it has none.
@@ -62,9 +62,9 @@ local function sorted_at(at)
   end
 end
 
--- Ends the run of this token, whose lease was here. The duration is by redlock's clock, if ARG.began is given: the
--- request may have waited for the server, and the server's clock may have been changed. Otherwise the run ended
--- ARG.ended ms ago. `beside`: others had the lock too. A lease under which nothing ran leaves nothing.
+-- Ends the run of this token, whose lease was here. The run ended ARG.ended ms ago. With ARG.began, the duration is by
+-- redlock's clock: the request may have waited for the server, and the server's clock may have been changed. Else
+-- the duration is by the server's clock. `beside`: others had the lock too. A lease under which nothing ran leaves no run.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -89,8 +89,8 @@ local function end_by(forced, run, deadline)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
 end
 
--- Closes the runs that have ended without a word: on an exclusive lock all others, else the runs whose lease has run
--- out. Such runs count neither as successes nor as failures; only as many as the log keeps are read and written.
+-- Closes the runs that ended without a release: for an exclusive lease all other runs, else the runs whose lease has
+-- run out. Such runs count neither as successes nor as failures. Reads and writes at most one run more than the log keeps.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

@@ -1,8 +1,8 @@
 -- The register of --newest, for a call with a number (ARG.newest): a string, `N ms pid host label`, with the largest
--- number that stood in line or was granted, and the first caller with that number. The register only grows, and lasts
--- as long as the fencing counter (tests/model/queue/newest.rs). This file sets `superseded`, the fields of the
--- superseded answer, if a larger number is there; and `raise_newest`, which is called only when the number is queued or
--- granted.
+-- number that stood in line or was granted, and the first caller with that number. The number only grows until
+-- revoke.lua deletes the register, which lasts as long as the fencing counter (tests/model/queue/newest.rs). This file
+-- sets `superseded`, the fields of the superseded answer, if a larger number is there; and `raise_newest`, which is
+-- called only when the number is queued or granted.
 -- Cost: 1 call, and 1 for raise_newest.
 local NEWEST, asked = BASE .. 'newest', tonumber(ARG.newest)
 local newest = redis.call('GET', NEWEST)

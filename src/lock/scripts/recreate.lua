@@ -1,5 +1,5 @@
--- Gives a lease again to a node that has forgotten it; the holder still has the lease. Raises the counter like a grant.
--- Ignores the queue and the reservation: the holder goes before all waiters.
+-- Gives a lease again to a node that has forgotten it; the holder still has the lease. Raises the counter to the
+-- lease's fencing token. Ignores the queue and the reservation: the holder goes before all waiters.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (how long,
 --      ms), entry (see grant.lua), run_id (of the server that said gone; nil: INFO is refused), alone (the only node),
 --      newest (see take.lua)

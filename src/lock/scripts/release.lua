@@ -10,8 +10,8 @@
 --      run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 --      unnoted, unwritten (the server's reason why `once`, and why the rest of the memory, could not be written)
--- Reads K and H, and for an inner hold nothing else; deletes K, L, H (of a member its record, and its part of M and P),
--- calls the next, and writes the memory.
+-- Reads K, H and L, and for an inner hold nothing else; deletes K, L, H (of a member its record, and its part of M and
+-- P), calls the next, and writes the memory.
 -- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.
 -- include end
 
@@ -31,7 +31,7 @@ if is_plain and redis.call('EXISTS', H, Q) == 0 then
 end
 
 -- include line, lease, memory
-local AGAIN_MS = 5000 -- a release is sent again for so long
+local AGAIN_MS = 5000 -- how long a release is sent again
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
@@ -48,7 +48,7 @@ local function told_run()
   return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
 end
 
--- Notes that a run with --once-per has succeeded, or that its success was a loss. RUNS keeps the two notes with the
+-- Notes that a run with --once-per has succeeded, or that the run's lease was lost. RUNS keeps the two notes with the
 -- largest fencing tokens, `once` and `once_before`. A lost run stays there as lost, since a late copy of its release
 -- may still report a success. The order is by fencing token, since a late copy makes the run seem to begin later.
 -- (tests/model/once.rs)
@@ -79,7 +79,7 @@ local function has_text(run, text)
   return string.find(run, text, 1, true) ~= nil
 end
 
--- True if the end of the run is known, and not only that its lease ran out.
+-- True if the run has an outcome; a run whose lease only ran out has none.
 local function has_outcome(run)
   return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
@@ -105,8 +105,8 @@ local function is_cut_behind()
   return oldest and ended_at(oldest) > now - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
--- The memory's knowledge of the run of this token: 'ended' if a release has told its end, 'known' if it goes on, was
--- lost or was revoked, 'unsure' if it may have been forgotten or cannot be read, nil if there is no such run.
+-- The memory's knowledge of the run of this token: 'ended' if a release has told its end, 'known' if the run goes on or
+-- has another end, 'unsure' if it may have been forgotten or cannot be read, nil if there is no such run.
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
@@ -215,7 +215,7 @@ elseif keep then
 else
   redis.call('DEL', R)
 end
--- This node alone cannot tell whether the lease was lost. If all nodes together tell that, the request has ARG.gone.
+-- This node alone cannot know whether the lease was lost: ARG.gone comes from a client that has all nodes' answers.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')

@@ -7,8 +7,8 @@
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
--- Ends the lease of this token. Returns the outcome. With force, raises the counter above the lease's fencing token,
--- so that no re-creation on a node that has forgotten the lease brings it back.
+-- Ends the lease of this token. Returns the outcome. With force, raises the counter above the lease's fencing token:
+-- recreate.lua on a single node then refuses to bring the lease back.
 local function end_one(token)
   local record, slot, beside = record_of(token), claim and redis.call('ZSCORE', P, token), claim
   if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end

@@ -3,17 +3,17 @@
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (its name in line; nil: does not wait), ticket (nil: the server
 --      gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the first free slot)
---      once (ms: nothing is granted if a run with --once-per that succeeded began less than that ago)
+--      once (ms: nothing is granted if a run with --once-per that succeeded began less than this ago)
 --      newest (a number: nothing is granted if a larger one has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
---      entry (of its run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens of the caller's earlier tries, between spaces: this node has not confirmed that it undid them)
+--      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
+--      earlier (tokens of the caller's earlier tries, with spaces: this node has not confirmed that it undid them)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), quarantined (longest, node, position),
---      other-claim (holders, node), ran (success, clock in ms, came: how long before, in ms, the host had come to the
---      lock, if it does not wait), superseded (newest, clock in ms, node)
+--      other-claim (holders, node), ran (success, clock in ms, came: how many ms ago the host had come to the lock
+--      before; nil for a waiter), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN, ENDS
 -- and VISITS.
@@ -22,7 +22,7 @@ local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil,
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- how many of the latest are kept
+local VISITS, HOSTS = BASE .. 'visits', 100 -- how many hosts are kept: the latest
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
 -- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). A visit that cannot
@@ -35,8 +35,8 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: the lock is free, with no reservation, no line, no counters of slots, and no run that has ended
--- without a word. (pcall: ENDS is not declared, so it cannot be read while a Cluster moves the hash slot.)
+-- The plain case: the lock is free, with no reservation, no line, no counters of slots, and no run that ended without
+-- a release. (pcall: ENDS is not in KEYS, so a Cluster that moves the hash slot refuses to read ENDS.)
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
@@ -188,13 +188,14 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant counts on from the larger of its counter and the counter of all slots: re-creation compares
-  -- that.
+  -- An exclusive grant counts on from the larger of the name's counter and the counter of all slots: recreate.lua
+  -- compares both with a fencing token.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- Shared leases raise no counter: over several nodes they would outbid each other. For the seed see fencing.rs.
+    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. For the
+    -- seed see fencing.rs.
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)
