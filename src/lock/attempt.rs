@@ -75,7 +75,7 @@ pub(super) struct LastSeenLease {
 
 impl Lock {
     /// One try on all nodes, until `until` at most. A slot that is taken while others are free is no obstacle: the try
-    /// is repeated with another.
+    /// is repeated with another slot.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -321,7 +321,7 @@ fn is_explained(answers: &Answers<Answer>) -> bool {
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
-/// True if others stand in the way.
+/// True if the node refuses because of others: holders or waiters.
 fn is_held(take: &Answer) -> bool {
     use Outcome::{Held, OtherClaim, Reserved, Taken};
     matches!(take.outcome, Held | Reserved | OtherClaim | Taken)

@@ -54,7 +54,7 @@ impl Lock {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
         // If the fencing tokens differ, a node granted late or was not raised: only the answers of all nodes together
-        // tell which is the lease's.
+        // tell which fencing token is the lease's.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

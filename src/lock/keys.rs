@@ -19,7 +19,7 @@ const PARTS: [(&str, &str); 15] = [
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
     ("slots", "zset"),      // These leases by slot, if the lock has slots.
     ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all.
-    ("open", "hash"),       // The runs that go on.
+    ("open", "hash"),       // The runs that go on, or ended without a release.
     ("ends", "zset"),       // These runs by the deadlines of their leases.
     ("log", "list"),        // The last runs that have ended.
     ("runs", "hash"),       // The last success, the last failure, and counts.

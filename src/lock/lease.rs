@@ -87,7 +87,7 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds the facts from which a node writes the end of the run, even a node that has restarted without its memory:
+    /// Adds the facts from which a node writes the end of the run, even a node that has restarted empty:
     /// the run_id of the server that last confirmed the lease, the beginning (ms ago), and the run itself.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));

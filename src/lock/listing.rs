@@ -50,8 +50,8 @@ struct Found<R> {
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
-    /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may be known all the
-    /// same.
+    /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may still be
+    /// known.
     pub(crate) unknown: Option<Error>,
     /// True if the state of any lock is known.
     has_known: bool,

@@ -252,7 +252,7 @@ impl Release<'_> {
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            // Another process may have released the lease by its token; what that process told of the end stays.
+            // Another process may have released the lease by its token; the end that this process told stays.
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }

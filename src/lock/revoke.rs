@@ -1,4 +1,4 @@
-//! Ends the lease of another: safely, or at once.
+//! Ends the leases of others: safely, or at once.
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -25,7 +25,7 @@ pub(crate) struct Revocation {
 }
 
 impl Lock {
-    /// Ends the lease of another: safely, or at once with `force`. Spares leases whose token does not begin with
+    /// Ends the leases of others: safely, or at once with `force`. Spares leases whose token does not begin with
     /// `token_prefix`. A lease that only a minority of nodes has is not in force. With `force`, a lock that is free
     /// already forgets its number of `--newest`.
     ///

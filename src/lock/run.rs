@@ -131,8 +131,8 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of a node's word on a run. An end that was told outweighs a loss, since a node that has forgotten the
-    /// lease takes it for lost; a loss outweighs an expiry.
+    /// The weight of this outcome if nodes disagree on a run. An end that was told outweighs a loss, since a node that
+    /// has forgotten the lease takes the lease for lost; a loss outweighs an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
             RunOutcome::Running | RunOutcome::Unreadable => 0,

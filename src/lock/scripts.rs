@@ -34,7 +34,7 @@ mod tests {
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {
             let (part, arguments) = (20, 2_000); // a waiter with its name, three times
-            let tokens = 3 * (8 * 34 + 10); // of tries that no node has confirmed to have undone
+            let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
         // A longer name does not fit, nor does a TAKE with its body, which a server that does not know the script gets.

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
 /// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest time for a node to undo a try if no signal hurries: a hanging node delays its caller for this long.
+/// The longest time for a node to undo a try if no signal interrupts: a hanging node delays its caller for this long.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);

@@ -1,5 +1,5 @@
--- Writes the end of a run into the log and into RUNS; no other file does. A script calls this by pcall, and after it
--- has freed the lock: a server out of memory refuses a script's first write only.
+-- Writes the end of a run into the log and into RUNS; no other file does. A script calls these functions by
+-- pcall, and after its main writes: a server out of memory refuses a script's first write only.
 -- RUNS has success, failure: the last run of each kind; succeeded, failed: their numbers; once, once_before: see
 -- release.lua; cut: set when the log is first cut; forced: an object whose y and b say who ended the leases of all
 -- holders by force, and when.

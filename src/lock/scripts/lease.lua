@@ -120,7 +120,7 @@ end
 
 -- Makes the lease last for ARG.ttl, else for the ttl with which it was taken, else for ARG.default. A lease that is
 -- kept after its job has ended is not extended, since the request is late. The release of a hold takes no extension
--- back, since other holds may count on it by then.
+-- back, since other holds may count on the extension by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))

@@ -64,7 +64,8 @@ end
 
 -- Ends the run of this token, whose lease was here. The run ended ARG.ended ms ago. With ARG.began, the duration is by
 -- redlock's clock: the request may have waited for the server, and the server's clock may have been changed. Else
--- the duration is by the server's clock. `beside`: others had the lock too. A lease under which nothing ran leaves no run.
+-- the duration is by the server's clock. `beside`: others had the lock too. A lease under which nothing ran leaves no
+-- run.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -90,7 +91,8 @@ local function end_by(forced, run, deadline)
 end
 
 -- Closes the runs that ended without a release: for an exclusive lease all other runs, else the runs whose lease has
--- run out. Such runs count neither as successes nor as failures. Reads and writes at most one run more than the log keeps.
+-- run out. Such runs count neither as successes nor as failures. Reads and writes at most one run more than the log
+-- keeps.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}
