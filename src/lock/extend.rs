@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The result of extending a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
-    /// The lease is sure to last this much longer.
+    /// The time for which the lease is sure to last, from now.
     pub(crate) validity: Duration,
     pub(crate) holds: u64,
 }

@@ -18,7 +18,7 @@ const PARTS: [(&str, &str); 15] = [
     ("holds", "zset"),      // The holds of a re-entrant lease.
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
     ("slots", "zset"),      // These leases by slot, if the lock has slots.
-    ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all.
+    ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all slots.
     ("open", "hash"),       // The runs that go on, or ended without a release.
     ("ends", "zset"),       // These runs by the deadlines of their leases.
     ("log", "list"),        // The last runs that have ended.

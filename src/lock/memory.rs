@@ -36,7 +36,7 @@ pub(crate) struct RunQuery {
     pub(crate) most: usize,
     /// Only runs that ended within this time, or go on.
     pub(crate) since: Option<Duration>,
-    /// Only runs that failed.
+    /// Only runs that failed, or may have failed.
     pub(crate) failed: bool,
     /// True if the hosts that came to the lock are asked for too.
     pub(crate) hosts: bool,

@@ -78,7 +78,7 @@ struct InLine<'a> {
     failures: u32,
     /// True if a node could not be asked, or could not have called this waiter; the return of the node is news.
     away: bool,
-    /// The lease that a single server showed at the last look.
+    /// The last lease that a single server showed.
     seen: Option<LastSeenLease>,
 }
 

@@ -43,7 +43,7 @@ struct Release<'a> {
     /// The lock stays taken until this moment.
     keep_until: Option<Boot>,
     end: Option<End<'a>>,
-    /// The end of the lease's validity, after which a repetition is of no use; never for a release by token.
+    /// The end of the lease's validity, after which a repetition is of no use; [`Boot::NEVER`] for a release by token.
     until: Boot,
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
     /// No quorum answered in time; the lease is unchanged. `faults` says what each failing node did ("10.0.0.1:6379
-    /// timed out"). `silent`: these nodes have only not answered yet. `soon`: the next try may start at once.
+    /// timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may start at once.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
@@ -47,7 +47,7 @@ pub(crate) enum Renewal {
 
 impl Lock {
     /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the end of validity. A
-    /// node that has lost its memory gets the lease again if that is safe (`recreate.rs`).
+    /// node that has forgotten the lease gets the lease again if that is safe (`recreate.rs`).
     ///
     /// May be dropped at any await: all confirmations so far are in the lease.
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {

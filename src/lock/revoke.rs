@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// True if the lock is free. Otherwise the leases on it cannot be extended any more, and each holder's redlock
-    /// stops the job, at the latest when the lease runs out.
+    /// True if the leases have ended. Otherwise they cannot be extended any more, and each holder's redlock stops the
+    /// job, at the latest when the lease runs out.
     pub(crate) is_free: bool,
     /// The number of `--newest` that a lock which was free already has forgotten.
     pub(crate) forgot: Option<Newest>,

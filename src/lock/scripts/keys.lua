@@ -26,7 +26,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
   claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
-local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
+local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
 -- How long keys outlive their last use: QUEUE_MS the queue, FENCE_MS the fencing counters and the open runs, LOG_MS the
