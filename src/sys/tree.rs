@@ -63,7 +63,7 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. Since a large tree takes
+/// Sends `signal` to each descendant; with `wake`, SIGCONT follows for stopped processes. Since a large tree takes
 /// a while, `stop` is called before each process, with the number found so far; once it returns true, the rest gets no
 /// signal.
 ///
@@ -93,15 +93,15 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             let _ = handle.signal(signal);
         }
         if wake {
-            wake_up(process, &handle);
+            wake_up(&handle);
         }
     }
 }
 
 /// Sends SIGCONT to the process if it is stopped. Looks now, after another signal was sent: a process that stopped just
 /// before that signal came would not notice the signal.
-fn wake_up(process: &Process, handle: &Handle) {
-    if look_at(process.pid).is_some_and(|now| now.is_stopped()) {
+fn wake_up(handle: &Handle) {
+    if look_at(handle.pid()).is_some_and(|now| now.is_stopped()) {
         let _ = handle.signal(libc::SIGCONT);
     }
 }
@@ -193,7 +193,7 @@ impl Descendants<'_> {
         }
         self.for_each(&mut |process, handle| {
             count(process.pid, handle.signal(signal));
-            wake_up(process, handle);
+            wake_up(handle);
         });
         round
     }

@@ -120,7 +120,7 @@ impl Field {
     }
 
     fn masters(count: usize, durable: bool) -> Kind {
-        let arguments = if durable { &["--appendonly", "yes", "--appendfsync", "always"][..] } else { &[] };
+        let arguments = if durable { Redis::DURABLE } else { &[] };
         let servers: Vec<Redis> = (0..count).map(|_| Redis::with_clock(arguments, 3_600)).collect();
         let way = |_| servers.iter().map(|server| Proxy::new(server, Mode::Pass)).collect();
         let (paths, clocks) = ((0..PATHS).map(way).collect(), Directory::new());

@@ -130,8 +130,9 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
         ("release -q backup --revoke", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
     ] {
         let redis = Redis::start();
-        // A child that does not heed SIGTERM, one in another session, and one that is stopped.
-        let rest = "(trap '' TERM; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
+        // A child that does not heed SIGTERM, one in another session, and one that is stopped. When the script dies, Linux
+        // sends SIGHUP to its group, of which a process is stopped (setpgid(2)).
+        let rest = "(trap '' TERM HUP; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
         let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
         script.prints("ready");
         redlock(&redis, how).run();
@@ -145,7 +146,7 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
     // Each loop forks without a pause, and heeds no SIGTERM; what gets away ends by itself some seconds later.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
-    let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
+    let rest = format!("trap '' TERM HUP; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";
     let (script, _, _input) = script(&redis, &rest, |test| test.signal(Signal::SIGKILL).stderr(lost(why)));
     script.prints("ready");
@@ -158,8 +159,8 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    // When the script dies before its child goes on, Linux sends SIGHUP to the stopped rest of its group: setpgid(2).
-    let child = "sh -c 'trap \"\" HUP; trap \"echo cleaned\" TERM; kill -STOP $$' & ";
+    // In a session of its own: when the script dies, Linux wakes the processes of its group if one is stopped (setpgid(2)).
+    let child = "setsid sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
     let why = "it was released or deleted on <node>";

@@ -8,7 +8,6 @@ use nix::fcntl::OFlag;
 use nix::libc;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
@@ -429,15 +428,13 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
 fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
     let redis = Redis::start();
     // To look at so many takes redlock a while, in which the command stops: as soon as the pipe is closed.
-    let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line <go; kill -STOP $$; wait";
+    let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line; kill -STOP $$; wait";
     for _ in 0..12 {
         let (keys, screen) = terminal_of_its_own();
         let test = redlock(&redis, "run -q backup -- sh -c").arg(script).at_terminal(screen).signal(Signal::SIGHUP);
-        let pipe = test.directory().path().join("go");
-        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-        let job = test.ready();
+        let (job, pipe) = test.ready_to_read();
         eventually(SOON, "the whole tree is there", || job.job().len() == 61);
-        let (tree, pipe) = (Watched::new(&job.job()), File::options().write(true).open(pipe).unwrap());
+        let tree = Watched::new(&job.job());
         drop(keys);
         std::thread::sleep(Duration::from_micros(rand(3_000)));
         drop(pipe);

@@ -6,8 +6,6 @@ use crate::support::{
     rand, redlock, run, send, stopped, tagged,
 };
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
-use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -85,15 +83,12 @@ fn a_forest_that_keeps_forking_dies_too() {
 fn a_process_that_leaves_its_group_at_the_moment_of_the_signal_gets_it() {
     let redis = Redis::start();
     // Each leaves as soon as the pipe is closed.
-    let script = "for n in $(seq 60); do (read line <go; exec setsid sleep 1000) & done; echo ready; wait";
+    let script = "exec 3<&0; for n in $(seq 60); do (read line <&3; exec setsid sleep 1000) & done; echo ready; wait";
     for _ in 0..12 {
         let test = run(&redis, ["-q", "--", "sh", "-c", script]).signal(Signal::SIGTERM);
-        let (directory, tag) = (test.directory(), test.tag().to_owned());
-        let pipe = directory.path().join("go");
-        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-        let job = test.ready();
+        let tag = test.tag().to_owned();
+        let (job, pipe) = test.ready_to_read();
         eventually(SOON, "all are there", || job.job().len() == 61);
-        let pipe = File::options().write(true).open(pipe).unwrap();
         job.send(Signal::SIGTERM);
         std::thread::sleep(Duration::from_micros(rand(1_500)));
         drop(pipe);

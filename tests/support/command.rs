@@ -217,7 +217,7 @@ impl Test {
         self.leads_session().stderr_to(terminal)
     }
 
-    /// The call is the foreground job of the terminal that its standard error is.
+    /// The call leads a session, whose terminal is the call's standard error.
     pub(super) fn leads_session(mut self) -> Test {
         self.at_terminal = true;
         self
@@ -330,6 +330,9 @@ impl Test {
     ///
     /// It gets a session of its own only with a terminal. Linux shares the processors among sessions first, where
     /// autogroups are on (sched(7)), and Linux 6.18 left new sessions without one for seconds while an old one computed.
+    /// Without a terminal it leads a group of the test's session. When the leader of such a group ends, Linux sends
+    /// SIGHUP and SIGCONT to the rest if a process of it is stopped (setpgid(2)): a test that stops one starts it by
+    /// setsid, or lets it ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());

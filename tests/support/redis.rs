@@ -93,10 +93,13 @@ impl Redis {
         Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
     }
 
-    /// A server that knows again after a kill what it knew. Each write reaches the kernel before its answer does, as with
+    /// Makes a server know again after a kill what it knew. Each write reaches the kernel before its answer does, as with
     /// `appendfsync always`, which waits for the disk besides.
+    pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
+
+    /// A server that knows again after a kill what it knew.
     pub(crate) fn durable() -> Redis {
-        Redis::with(&["--appendonly", "yes", "--appendfsync", "no"])
+        Redis::with(Redis::DURABLE)
     }
 
     /// A server with further lines of configuration, as arguments: `&["--maxmemory", "1mb"]`.
@@ -371,14 +374,14 @@ impl Redis {
         send(self.pid(), Signal::SIGCONT);
     }
 
-    /// Kills the server; what it knew is gone.
+    /// Kills the server, which keeps what is in its directory.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let _ = std::fs::remove_file(self.socket());
     }
 
-    /// Kills the server if it lives, and starts it anew where it was: empty, unless SAVE was called.
+    /// Kills the server if it lives, and starts it anew where it was: empty, unless it is durable or SAVE was called.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         self.restart_aged(0);

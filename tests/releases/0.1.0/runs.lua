@@ -2,7 +2,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
 claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
-local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
+local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')

@@ -2,7 +2,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
 claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
-local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
+local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')
@@ -23,7 +23,7 @@ local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil,
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- how many of the latest are kept
+local VISITS, HOSTS = BASE .. 'visits', 100 -- how many hosts are kept: the latest
 local function note_visit(met)
 if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
 pcall(function()
