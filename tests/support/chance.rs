@@ -11,7 +11,7 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Chance of its own for one of many who draw beside each other.
+    /// Chance of its own for the drawer with this number: others who draw at the same time do not change what it gets.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())
@@ -55,7 +55,7 @@ impl Chance {
         unreachable!("less than the sum of all weights")
     }
 
-    /// A time from `least` to `most` milliseconds, of which short ones are more frequent.
+    /// A time from `least` to `most` milliseconds; short times are more frequent.
     pub(crate) fn time(&mut self, least: u64, most: u64) -> Duration {
         let range = self.below(most - least + 1);
         Duration::from_millis(least + range * self.below(1000) / 1000)

@@ -1,6 +1,6 @@
 /* Other clocks for a server: a library for LD_PRELOAD.
- * TIME_SHIFT (s) shifts `time`, which a server asks for the moment of its start alone.
- * The file CLOCK_FILE has a number of microseconds by which the wall clock is ahead; it may be changed at any time. */
+ * TIME_SHIFT (s) shifts `time`, which a server uses only to note when it was started.
+ * The file CLOCK_FILE holds how many microseconds the wall clock is ahead; this may change at any time. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -108,7 +108,7 @@ impl Cluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&self.0[to])]);
     }
 
-    /// Moves so many keys of the slot that is being moved.
+    /// Moves up to `most` keys of this key's slot, which is being moved; returns how many.
     #[track_caller]
     pub(crate) fn move_keys(&self, key: &str, from: usize, to: usize, most: usize) -> usize {
         let keys: Vec<String> = self.0[from].query(&["CLUSTER", "GETKEYSINSLOT", &self.slot(key), &most.to_string()]);
@@ -119,17 +119,18 @@ impl Cluster {
         keys.len()
     }
 
-    /// The slot of this key belongs to the other master now.
+    /// Ends the move: the slot of this key belongs to master `to` from now on.
     #[track_caller]
     pub(crate) fn end_move(&self, key: &str, to: usize) {
         let (slot, id) = (self.slot(key), self.0[to].query::<String>(&["CLUSTER", "MYID"]));
-        // The new master first: it makes it known to the others.
+        // The new master comes first: it tells the others.
         for server in std::iter::once(&self.0[to]).chain(&self.0).take(MASTERS + 1) {
             server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }
     }
 
-    /// The master of this key, which must not exist, takes another master for that from now on, and is alone with it.
+    /// Makes the master of this key believe that master `to` has the key's slot; no other server does. The key must not
+    /// exist.
     #[track_caller]
     pub(crate) fn disown(&self, key: &str, to: usize) {
         let id = self.0[to].query::<String>(&["CLUSTER", "MYID"]);

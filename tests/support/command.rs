@@ -1,5 +1,5 @@
-//! Builds one call of redlock, or of a shell script around it, in a clean environment. Status and output are empty
-//! and 0 unless the test says otherwise, and anything else fails it.
+//! Builds one call of redlock, or of a shell script around it, in a clean environment. Unless the test says otherwise,
+//! a call with a status other than 0, or with any output, fails the test.
 
 use super::{Directory, Faults, Network, Pattern, Running, Where, compiled};
 use nix::errno::Errno;
@@ -25,7 +25,7 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// What a process that has ended left: whatever output had not been read line by line before.
+/// How a call has ended, and the output that had not been read line by line before.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
@@ -77,12 +77,12 @@ pub(crate) struct Test {
     pub(super) expected: Expected,
 }
 
-/// The call `redlock LINE` on these servers; the words of the line are what blanks separate.
+/// The call `redlock LINE` on these servers; blanks separate the words of the line.
 pub(crate) fn redlock<W: Where + ?Sized>(servers: &W, line: impl AsRef<str>) -> Test {
     Test::new(servers).args(line.as_ref().split_whitespace())
 }
 
-/// What a call should end as.
+/// The end and the output that a call must have.
 #[derive(Debug)]
 pub(super) struct Expected {
     /// None: any end will do.
@@ -123,7 +123,7 @@ impl Test {
         test
     }
 
-    /// Another program in the same environment.
+    /// A call of this program in a clean environment, with redlock in its PATH, and without servers.
     pub(crate) fn of(program: impl AsRef<OsStr>) -> Test {
         let directory = Arc::new(Directory::new());
         let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_redlock")).parent().unwrap();
@@ -188,13 +188,13 @@ impl Test {
         self
     }
 
-    /// What standard input gives; it is empty otherwise.
+    /// The text of standard input, which is empty otherwise.
     pub(crate) fn stdin(mut self, input: impl AsRef<[u8]>) -> Test {
         self.stdin = Some(input.as_ref().to_owned());
         self
     }
 
-    /// What standard input is: a pipe whose other end the test keeps, say.
+    /// The file that becomes standard input: say, a pipe whose other end the test keeps.
     pub(crate) fn stdin_from(mut self, source: impl Into<Stdio>) -> Test {
         self.stdin_from = Some(source.into());
         self
@@ -259,23 +259,23 @@ impl Test {
         self
     }
 
-    /// It ends with this status, and one line with these texts says why.
+    /// The call ends with this status, and one line with these texts says why.
     pub(crate) fn fails<const N: usize>(self, status: i32, fragments: [&str; N]) -> Test {
         self.status(status).stderr(super::message(fragments))
     }
 
-    /// It ends with 75, and one line says why.
+    /// The call ends with 75, and one line says why.
     pub(crate) fn turned_away(self) -> Test {
         self.fails(75, ["\"backup\""])
     }
 
-    /// This signal ends it, and the last line says so.
+    /// This signal ends the call, and the last line says so.
     pub(crate) fn interrupted(self, signal: Signal) -> Test {
         let said = super::message([&format!("interrupted by {signal}")]);
         self.signal(signal).stderr(super::at_last(said))
     }
 
-    /// Whatever its end is: the test looks at it itself.
+    /// Any end will do: the test looks at the end itself.
     pub(crate) fn any_end(mut self) -> Test {
         self.expected.ended = None;
         self
@@ -314,25 +314,26 @@ impl Test {
         Arc::clone(&self.directory)
     }
 
-    /// The call's working directory: one that another call has as well.
+    /// The call's home and working directory, which another call has as well.
     pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
         self.environment.insert("HOME".into(), directory.path().into());
         self.directory = Arc::clone(directory);
         self
     }
 
-    /// What is in the environment of every process of this call as `TEST_TAG`.
+    /// The value of `TEST_TAG` in the environment of every process of this call.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// The call as a plain command: without a terminal unless it was given one, every signal as it is by default.
+    /// The call as a plain command: without a terminal and with default actions for signals, unless the test says
+    /// otherwise.
     ///
-    /// It gets a session of its own only with a terminal. Linux shares the processors among sessions first, where
-    /// autogroups are on (sched(7)), and Linux 6.18 left new sessions without one for seconds while an old one computed.
-    /// Without a terminal it leads a group of the test's session. When the leader of such a group ends, Linux sends
-    /// SIGHUP and SIGCONT to the rest if a process of it is stopped (setpgid(2)): a test that stops one starts it by
-    /// setsid, or lets it ignore SIGHUP.
+    /// Only a call with a terminal gets a session of its own. With autogroups (sched(7)), Linux shares the processors
+    /// among sessions first, and Linux 6.18 let new sessions wait for a processor for seconds while an old session
+    /// computed. A call without a terminal leads a group of the test's session. When the leader of such a group ends,
+    /// Linux sends SIGHUP and SIGCONT to the rest of the group if a process of it is stopped (setpgid(2)): a test that
+    /// stops a process starts it by setsid, or lets it ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
@@ -380,7 +381,7 @@ impl Test {
         running
     }
 
-    /// The same; what the job reads then ends with the second of these.
+    /// The same; the job's standard input ends when the writer that this returns is dropped.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -393,19 +394,19 @@ impl Test {
         self.spawn().finish()
     }
 
-    /// The same, and returns what it prints, whatever that is.
+    /// Makes the call, and returns its standard output, whatever that is.
     #[track_caller]
     pub(crate) fn text(self) -> String {
         self.stdout(super::any()).run().stdout
     }
 
-    /// The same, if it is the token of a lease.
+    /// Makes the call, and returns the token that it prints.
     #[track_caller]
     pub(crate) fn token(self) -> String {
         self.stdout(super::any()).run().token()
     }
 
-    /// The same, if it is one JSON object.
+    /// Makes the call, and returns the one JSON object that it prints.
     #[track_caller]
     pub(crate) fn json(self) -> serde_json::Value {
         self.stdout(super::any()).run().json()

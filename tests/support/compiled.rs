@@ -1,10 +1,10 @@
-//! What the tests need in C, compiled when it is needed.
+//! Compiles the C files of the tests when a test needs them.
 
 use super::Directory;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles this source; returns the file, which has this name.
+/// Compiles this source into a file with this name; returns the file's path.
 pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     let (directory, build) = (Path::new(env!("CARGO_TARGET_TMPDIR")), Directory::new());
     let file = build.path().join("source.c");
@@ -13,7 +13,7 @@ pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     let done =
         Command::new("cc").args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&built).arg(&file).status();
     assert!(done.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
-    // Another test binary may be using the one that is there.
+    // A rename leaves the old file as it is to another test binary that may be using it.
     std::fs::rename(&built, &target).unwrap();
     target
 }

@@ -1,7 +1,8 @@
 //! Jobs whose server goes away, and how long before the end of its lease the last process of each is dead.
 //!
-//! redlock is cut off by a proxy, and the server itself is asked after the cut when the key will expire: nothing that redlock
-//! sends arrives there any more, its release neither, and the last process must be seen dead before that moment.
+//! A proxy cuts redlock off. After the cut nothing that redlock sends arrives, not even its release; so the server is
+//! asked then when the key will expire, and the last process must be seen dead before that moment. A server that is
+//! stopped instead is asked just before.
 
 use super::{
     Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, full_pipe, ms, rand, send,
@@ -43,9 +44,9 @@ fn clock() -> i64 {
 pub(crate) struct Cut {
     /// In milliseconds.
     pub(crate) ttl: u64,
-    /// How many processes the job has; four if 0, two of them in sessions of their own or orphans.
+    /// How many processes the job has. 0: four, one of them an orphan in a session of its own.
     pub(crate) processes: usize,
-    /// They are a line: each is the child of the one before, in a session of its own.
+    /// The processes are a line: each is the child of the process before, in a session of its own.
     pub(crate) line: bool,
     pub(crate) besides: Besides,
     /// The server itself is stopped, rather than out of reach.
@@ -57,8 +58,9 @@ impl Cut {
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 
-    /// Starts the job, and takes the server away `after` it was ready. Returns how many milliseconds of its lease were left on the
-    /// server when its last process was dead; none when the machine was too busy to start it in time.
+    /// Starts the job, and takes the server away when the job has been ready for `after`. Returns how many milliseconds
+    /// of the lease were left on the server when the job's last process was dead; none if the machine was too busy to
+    /// start the job in time.
     fn make(self, redis: &Redis, number: usize, after: Duration) -> Option<i64> {
         let lock = format!("lock-{number}");
         let proxy = Proxy::new(redis, Mode::Pass);
@@ -71,7 +73,7 @@ impl Cut {
                 "exec 3<&0; LINE='trap \"\" TERM; if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & \
                  else echo ready; fi; read line <&3; sleep 1000'; export LINE; set -- {count}; eval \"$LINE\""
             ),
-            // They wait for a line that nobody writes: to execute so many programs would take too long.
+            // The processes are forked shells that wait for input: to execute this many programs would take too long.
             (count, _) => format!(
                 "trap '' TERM; exec 3<&0; n=1; while [ $n -lt {count} ]; do read line <&3 & n=$((n+1)); done; \
                  echo ready; read line; sleep 1000"
@@ -86,7 +88,7 @@ impl Cut {
             .status(76)
             .stdin_from(input.0)
             .stdout("ready\n")
-            // What it says, and who of the job says something too, depends on who is stopped and when.
+            // The messages of redlock and of the job's shells depend on what is stopped, and when.
             .stderr(any());
         if self.besides == Besides::FullStderr {
             test = test.stderr_to(full.1.try_clone().unwrap());
@@ -102,7 +104,8 @@ impl Cut {
         let watched = Watched::new(if self.processes == 0 { job.job() } else { Vec::new() }.as_slice());
         std::thread::sleep(after); // any moment of its life will do
         let expires_at = if self.server_stopped {
-            // What a stopped server has cannot be asked, so that no renewal may come between the question and the stop.
+            // A stopped server does not answer, so it is asked before, at a moment when no renewal comes until the
+            // stop.
             let quiet = i64::try_from(self.ttl * 3 / 4 + 30).unwrap();
             let (asked, left) = loop {
                 let (asked, left) = (clock(), pttl());
@@ -115,9 +118,10 @@ impl Cut {
             asked + left
         } else {
             proxy.set(Mode::BlackHole);
-            // What was on its way arrives meanwhile; the job has several times that to live.
+            // Requests under way arrive meanwhile; the job has several times as long to live.
             std::thread::sleep(ms(60));
-            // The server counts from some moment after the question, so that this is never too late, and seldom too early.
+            // The server answers after `clock()`, so no sum is later than the expiry, and the largest is hardly
+            // earlier.
             (0..5).map(|_| clock() + pttl()).max().unwrap()
         };
         if self.besides == Besides::Stopped {
@@ -132,7 +136,7 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // So many descriptors may not be open. Everybody of the job has its input, and nobody else.
+                // A descriptor for each process might be too many. Only processes of the job have the job's input.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -144,15 +148,15 @@ impl Cut {
             assert!(stopped(redlock));
             send(redlock, Signal::SIGCONT);
         }
-        // Nobody need wait for a server that will not answer.
+        // With its connections closed, redlock need not wait for answers that will not come.
         proxy.set(Mode::Cut);
         if self.server_stopped {
             redis.resume();
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock counts to the end of validity, which comes before the expiry, and may notice a death a little later. What it does
-        // after that death must not count.
+        // redlock compares with the end of validity, which comes before the expiry, and may notice the death a little
+        // later. The time of redlock's work after the death must not count.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -164,7 +168,8 @@ impl Cut {
     }
 }
 
-/// Runs `look` before all others where that is permitted: a thread that comes to see late what happened in time shows nothing.
+/// Runs `look` with the highest priority, where permitted: a thread that looks late takes a death in time for a late
+/// one.
 fn urgently<T>(look: impl FnOnce() -> T) -> T {
     // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
     let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -182,7 +187,7 @@ fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
 }
 
-/// Whether the job came up, rather than too late for its lease on a very busy machine.
+/// Whether the job came up. If not, a very busy machine was too late for the lease.
 fn ready(job: &Running, processes: usize) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
     eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
@@ -192,7 +197,7 @@ fn ready(job: &Running, processes: usize) -> bool {
     is_ready()
 }
 
-/// Makes these cuts, `at_once` at a time, each at another moment of the time between two renewals.
+/// Makes these cuts, `at_once` at a time, each at a random moment; every job must be dead in time.
 #[track_caller]
 pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     let next = AtomicUsize::new(0);
@@ -200,14 +205,14 @@ pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
-                // One that is stopped must not be another's.
+                // A server for each thread: to stop it must not hit another job.
                 let redis = Redis::with(&["--maxclients", "200"]);
                 loop {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     let Some(&cut) = all.get(number) else {
                         return;
                     };
-                    // At least one renewal falls into this time.
+                    // The first renewal, at ttl/4, falls into this range.
                     let after = Duration::from_micros(rand(cut.ttl * 400));
                     let left = cut.make(&redis, number, after);
                     lefts.lock().unwrap().push(left);

@@ -1,4 +1,4 @@
-//! A server that is none: it answers whatever it is sent with the same, or with what never ends.
+//! A server that only pretends to be Redis: its answers do not depend on the request, or never end.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ impl Endless {
         })
     }
 
-    /// Does this with each connection: its number, and whether the owner has ended.
+    /// Calls `client` with each connection, the connection's number, and a flag that is set when the owner has ended.
     pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! What output is compared with: exact text, text with holes, a regular expression or a predicate.
+//! Patterns for output: exact text, text with holes, a regular expression or a predicate.
 
 use regex_lite::{Regex, escape};
 use std::fmt;
@@ -22,9 +22,9 @@ impl From<String> for Pattern {
     }
 }
 
-/// The whole text must be `template`, in which a hole stands for what differs from run to run:
-/// `<token>`, `<prefix>` (a token's first eight characters), `<n>` (a number), `<word>`, `<duration>`, `<node>`, `<user>`, `<host>`, `<time>` (RFC 3339), `<date>` (in local time),
-/// `<any>` (anything on one line), `<lines>` (anything at all).
+/// The whole text must be `template`, in which a hole stands for what differs from run to run: `<token>`, `<prefix>` (a
+/// token's first eight characters), `<n>` (a number), `<word>`, `<duration>`, `<node>`, `<user>`, `<host>`, `<time>`
+/// (RFC 3339), `<date>` (in local time), `<any>` (anything on one line), `<lines>` (anything at all).
 pub(crate) fn like(template: impl AsRef<str>) -> Pattern {
     let holes = [
         ("<token>", r"[0-9A-Za-z][0-9A-Za-z._:~+-]{15,127}"),

@@ -1,5 +1,6 @@
-//! Faults at system calls: a supervisor sees each call of a process, and of all that it starts, before the kernel carries it out,
-//! and lets one of them fail, or the process die. The kernel's seccomp filters ask it (seccomp_unotify(2)).
+//! Faults at system calls. A seccomp filter reports each call of a process, and of all that the process starts, to a
+//! supervisor before the kernel carries the call out (seccomp_unotify(2)). The supervisor lets one call fail, or kills
+//! the process.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -39,7 +40,8 @@ pub(crate) struct Faults {
     seen: Mutex<Vec<Moment>>,
 }
 
-/// The calls by which the C library carries out poll and epoll_wait: newer machines have only those that take a mask of signals.
+/// The system calls behind the C library's poll and epoll_wait: on newer architectures only variants with a signal mask
+/// exist.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const POLL: i64 = libc::SYS_poll;
 #[cfg(target_arch = "x86_64")]
@@ -49,8 +51,8 @@ pub(crate) const POLL: i64 = libc::SYS_ppoll;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
-/// Calls that are not looked at: those of the C library's memory and locks, those that end a process or return from a signal, and
-/// the one by which the supervisor hears of a process.
+/// Calls that the filter lets pass: for the C library's memory and locks, to end a process, to return from a signal,
+/// and the call that tells the supervisor of a process.
 const PASSED: [i64; 10] = [
     libc::SYS_brk,
     libc::SYS_exit,
@@ -70,7 +72,7 @@ impl Faults {
         Arc::default()
     }
 
-    /// This fault when the process of that name makes the call for the Nth time.
+    /// This fault when the first process of that name makes the call for the Nth time.
     pub(crate) fn at(process: &str, call: i64, nth: usize, fault: Fault) -> Arc<Faults> {
         Faults::planned(Moment { caller: Caller(process.to_owned(), 0), call, nth }, fault)
     }
@@ -172,7 +174,7 @@ fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let passed = PASSED.map(|call| call as u32);
     let mut program = [statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW); PASSED.len() + 3];
-    // The number of the call is the first field of what a filter is given.
+    // A filter gets a structure whose first field is the number of the call.
     program[0] = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
     for (at, &call) in passed.iter().enumerate() {
         program[1 + at] = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (passed.len() - at) as u8, 0, call);

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 fn fails(test: impl FnOnce()) -> bool {
-    // What the failing inner test prints stays with this one.
+    // The output of the failing inner test counts as this test's, which is shown only if this test fails.
     catch_unwind(AssertUnwindSafe(test)).is_err()
 }
 

@@ -1,4 +1,4 @@
-//! The few calls of redlock that most tests need on the way to what they are about, and the form of every message.
+//! The few calls of redlock that most tests need for a start, and patterns for redlock's messages.
 
 use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, ms, redlock, when};
 use std::io::PipeWriter;
@@ -16,7 +16,7 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
-/// The token of a lease that has run out. It was long enough to be taken on a slow machine, and is cut short.
+/// The token of a lease that has run out: taken for long enough for a slow machine, then cut short.
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
@@ -27,7 +27,7 @@ pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     token
 }
 
-/// Waits until the lease of the lock `backup` is renewed: what is left of it on this node grows.
+/// Waits until the lease of the lock `backup` is renewed: the time left on this node grows.
 #[track_caller]
 pub(crate) fn is_renewed(redis: &Redis) {
     key_is_renewed(redis, "redlock:backup");
@@ -48,7 +48,7 @@ pub(crate) fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run -q backup").args(arguments)
 }
 
-/// Gives a lease up.
+/// Releases a lease.
 #[track_caller]
 pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
     Test::new(servers).args(["release", "-q", "--name", name, "--token", token]).run();
@@ -61,7 +61,7 @@ pub(crate) fn status<W: Where + ?Sized>(servers: &W, name: &str) -> serde_json::
     test.stdout(when("an object", |text| text.starts_with('{'))).run().json()
 }
 
-/// The fencing token of who has the lock `backup`.
+/// The fencing token of the holder of the lock `backup`.
 #[track_caller]
 pub(crate) fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
     status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
@@ -75,8 +75,8 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node. A call that has its majority need not wait for the rest of them, so that
-/// on a busy machine one may be left out: then again.
+/// Takes a lock for 30 seconds on every node. With a majority, a call need not wait for the other nodes: if a busy
+/// machine has left a node out, this releases the lock and takes it again.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
@@ -99,7 +99,7 @@ pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     taken
 }
 
-/// Gives a server the user `locks`, password `secret`, with the documented permissions and these.
+/// Gives a server the user `locks`, password `secret`, with the documented permissions and the rules `more`.
 #[track_caller]
 pub(crate) fn permit(redis: &Redis, more: &str) {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src/redlock.man")).unwrap();
@@ -109,7 +109,7 @@ pub(crate) fn permit(redis: &Redis, more: &str) {
     redis.command(&words);
 }
 
-/// Makes a server know all scripts: it then does what it is asked at the first request, not at the second.
+/// Makes a server know all scripts: otherwise it would refuse the first request of a script, and need a second.
 #[track_caller]
 pub(crate) fn teach_scripts(redis: &Redis) {
     let token = acquire(redis, "before");
@@ -140,7 +140,7 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// What a call with these arguments says: the message alone, or as the last line where it was told to wait.
+/// The output of a call with these arguments: the message alone, or, with --wait or --timeout, as the last line.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
         true => at_last(message),
@@ -148,8 +148,8 @@ pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     }
 }
 
-/// The message as the last line: a call that waits may have said before for what, and the shells of a job may have told of
-/// their children.
+/// The message as the last line. Before it, a waiting call may say what it waits for, and the shells of a job may tell
+/// of their children.
 pub(crate) fn at_last(message: Pattern) -> Pattern {
     when(format!("in the end {message:?}"), move |text| {
         let lines = text.strip_suffix('\n').unwrap_or(text);
@@ -166,27 +166,27 @@ pub(crate) fn perhaps<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// Says of the lock `backup` that a node was restarted, whatever the words around it.
+/// Any text about the lock `backup` that tells of a restart or a quarantine.
 pub(crate) fn restarted() -> Pattern {
     when("\"backup\", and a node that was restarted", |text| {
         text.contains("\"backup\"") && ["restart", "quarantine"].iter().any(|word| text.contains(word))
     })
 }
 
-/// The lock `backup` is soon on none of the nodes.
+/// Waits until the lock `backup` is on none of the nodes.
 #[track_caller]
 pub(crate) fn eventually_on_none(nodes: &[Redis]) {
     eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists("redlock:backup")));
 }
 
-/// User and host, as they are known to everybody.
+/// The names of this process' user and host.
 pub(crate) fn myself() -> (String, String) {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap();
     let host = nix::unistd::gethostname().unwrap();
     (user.name, host.to_string_lossy().into_owned())
 }
 
-/// What is said of a lease that the server says is lost: when the job gets SIGTERM, and when it has ended.
+/// The two lines about a lease that the servers say is lost: when the job gets SIGTERM, and when the job has ended.
 pub(crate) fn lost(why: &str) -> Pattern {
     like(format!(
         "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
@@ -194,8 +194,8 @@ pub(crate) fn lost(why: &str) -> Pattern {
     ))
 }
 
-/// What `run` says of a lost lease, up to the line that sums it up, which has these fragments: perhaps that it could not be
-/// renewed, that the job was sent SIGTERM, and that SIGKILL takes its time.
+/// The lines of `run` about a lost lease. The last line sums up, and has these fragments. Lines before it may say that
+/// a renewal failed, that the job was sent SIGTERM, and that SIGKILL takes its time.
 pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     let last = message(fragments);
     when(format!("the lines of a loss, {last:?}"), move |text| {
@@ -210,7 +210,8 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// A quiet job that has begun, and ends when what it reads from is closed, or, with status 76, with its lease.
+/// A quiet job that has begun. It ends when the writer that this returns is dropped, or, with status 76, with its
+/// lease.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

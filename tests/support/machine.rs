@@ -1,4 +1,4 @@
-//! What a test does to the machine and to the ends of a call: busy cores, outputs that take nothing more, random moments.
+//! The machine around a call: busy cores, outputs that take nothing more, random numbers, namespaces.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Two threads that do nothing as fast as they can: both cores are busy. One test at a time has them.
+/// Two threads that spin, to keep two cores busy. Only one test at a time has them.
 pub(crate) struct Busy {
     stop: Arc<AtomicBool>,
     _alone: MutexGuard<'static, ()>,
@@ -45,13 +45,13 @@ pub(crate) fn rand(limit: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % limit
 }
 
-/// The number in this environment variable, which whoever runs a test by hand may set.
+/// The number in this environment variable, for tests run by hand; else `default`.
 #[track_caller]
 pub(crate) fn rounds(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Whether this machine's Python has the module. What a module does is otherwise only imitated, which is said.
+/// Whether this machine's Python has the module. If not, this prints that the test goes without the module.
 pub(crate) fn has_module(module: &str) -> bool {
     let asked = Command::new("python3").args(["-c", &format!("import {module}")]).output();
     let has = asked.is_ok_and(|output| output.status.success());
@@ -61,22 +61,22 @@ pub(crate) fn has_module(module: &str) -> bool {
     has
 }
 
-/// A pipe that takes nothing more, to be had in blocking mode by whoever gets its end.
+/// A pipe that takes nothing more; both ends are in blocking mode.
 pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// The same as a Unix stream socket.
+/// A Unix stream socket that takes nothing more, in blocking mode.
 pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     let (reader, writer) = UnixStream::pair().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// The same as a terminal: its keyboard's and screen's end, which nobody reads, and the one for programs. It has room for so many
-/// bytes still.
+/// A terminal that takes only `room` bytes more: the end of its keyboard and screen, which nobody reads, and the end
+/// for programs.
 pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
     static CAPACITY: OnceLock<usize> = OnceLock::new();
     let fill = |most: usize| {
@@ -84,8 +84,8 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // One by one, or the kernel keeps them in pieces of other sizes. A worker of the kernel makes room between both ends, on a busy
-        // machine after some time.
+        // Byte by byte: the capacity depends on the sizes of the pieces. A worker of the kernel makes room between both
+        // ends, on a busy machine after some time.
         while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),
@@ -116,7 +116,7 @@ where
     fcntl(target, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
 }
 
-/// Options of `unshare` for a namespace, if this machine lets it make one.
+/// Options of `unshare` for a namespace, if this machine allows one.
 pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut options = options.to_vec();
     if !nix::unistd::geteuid().is_root() {

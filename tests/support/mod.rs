@@ -1,5 +1,5 @@
-//! What the tests are written with: real servers, a builder for which any unexpected output fails, proxies that
-//! misbehave, and waiting by deadline. Of redlock's messages only their common form is known here.
+//! The tools of the tests: real servers, a builder of calls that fails at any unexpected output, proxies that
+//! misbehave, waits with a deadline. Of redlock's messages, this room knows the common form and a few words.
 
 mod chance;
 mod cluster;
@@ -71,7 +71,8 @@ pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnM
             return;
         }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
-        // To look may cost more than what it waits for: /proc is large on a busy machine.
+        // A look may take much of the machine's time (/proc is large on a busy machine): the pause is as long as the
+        // look.
         std::thread::sleep(looked.elapsed().max(Duration::from_millis(2)));
     }
 }
@@ -81,7 +82,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// How long this machine takes at present to run a command that does nothing, at worst of a few times.
+/// How long this machine takes at present to run a command that does nothing: the longest of five times.
 pub(crate) fn slowness() -> Duration {
     let time = |_| {
         let start = Instant::now();
@@ -91,7 +92,7 @@ pub(crate) fn slowness() -> Duration {
     (0..5).map(time).max().unwrap()
 }
 
-/// A directory that goes with its owner. Its path is short, for the sake of Unix sockets.
+/// A directory, deleted when this is dropped. The path is short, since that of a Unix socket is limited.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 
@@ -109,7 +110,7 @@ impl Directory {
         }
     }
 
-    /// This one, which must not be there.
+    /// Makes the directory with this path, which must not be there yet.
     pub(crate) fn at(path: &Path) -> Directory {
         std::fs::create_dir(path).unwrap();
         Directory(path.to_owned())
@@ -127,8 +128,8 @@ impl Directory {
         path
     }
 
-    /// Writes a file that can be executed at once. A child does it: while this process has a file open for writing, so has
-    /// every child that another test is forking, and what is open for writing cannot be executed.
+    /// Writes a file that can be executed at once. A child process writes it: a file that is open for writing cannot be
+    /// executed, and a child that another test forks has all files open that this process has.
     #[track_caller]
     pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);

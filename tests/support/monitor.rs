@@ -1,4 +1,4 @@
-//! What a server was asked: MONITOR, line by line, and the counters of INFO commandstats.
+//! The requests to a server: MONITOR, line by line, and the counters of INFO commandstats.
 
 use super::{Redis, SOON};
 use std::collections::BTreeMap;
@@ -32,7 +32,8 @@ impl Monitor {
         Monitor { lines, stream }
     }
 
-    /// Everything so far, calls from inside scripts (`[0 lua]`) included. Asks the server, so that nothing is missed.
+    /// Everything so far, calls from inside scripts (`[0 lua]`) included. A request of its own comes last, so that
+    /// nothing before is missed.
     pub(crate) fn lines(&self, redis: &Redis) -> Vec<String> {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
         redis.command(&["ECHO", &marker]);

@@ -1,4 +1,4 @@
-//! A network of its own: on its 127.0.0.1 nobody listens but who was put there, whatever this machine runs.
+//! A network namespace: on its 127.0.0.1 only servers of the test listen, whatever this machine runs.
 
 use super::die_with_parent;
 use nix::errno::Errno;
@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// Lasts as long as the process that was born in it, which does nothing else.
+/// A network namespace, with a process in it that does nothing.
 #[derive(Debug)]
 pub(crate) struct Network {
     inhabitant: Child,
@@ -18,7 +18,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// None where this machine lets nobody make one.
+    /// None if this machine allows no network namespace.
     pub(crate) fn new() -> Option<Arc<Network>> {
         let is_root = nix::unistd::geteuid().is_root();
         let flags = libc::CLONE_NEWNET | if is_root { 0 } else { libc::CLONE_NEWUSER };
@@ -37,7 +37,7 @@ impl Network {
                 return None;
             }
         };
-        // That of users first: it gives the right to enter the other.
+        // The namespace of users comes first: it gives the right to enter the network's.
         let names = if is_root { &["net"][..] } else { &["user", "net"] };
         let open = |name: &&str| File::open(format!("/proc/{}/ns/{name}", inhabitant.id())).unwrap();
         Some(Arc::new(Network { namespaces: names.iter().map(open).collect(), inhabitant }))

@@ -21,7 +21,7 @@ pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Sends a signal to one process; that it has gone already is no failure.
+/// Sends a signal to one process; a process that has already gone is no failure.
 pub(crate) fn send(pid: u32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
 }
@@ -31,7 +31,7 @@ pub(crate) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// What the process calls itself; empty when it is gone.
+/// The name of the process (/proc/PID/comm); empty if the process is gone.
 pub(crate) fn name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
@@ -42,14 +42,14 @@ pub(crate) fn stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
-/// One line of /proc/PID/status, without its name.
+/// The line of /proc/PID/status that begins with `name`, without this name.
 pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.map(|line| line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Processes whose ends can be waited for, though they are not ours, without looking over and over.
+/// Processes whose end can be waited for without polling, children of the test or not.
 #[derive(Debug)]
 pub(crate) struct Watched(Vec<OwnedFd>);
 

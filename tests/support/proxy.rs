@@ -12,14 +12,14 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// What the proxy does with what it gets.
+/// How the proxy treats requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Passes everything on.
     Pass,
     /// Passes everything on, this much later in each direction.
     Delay(Duration),
-    /// Passes everything on, that much later in each direction, and not before this moment.
+    /// Passes everything on in each direction this long after this moment; after it, this much later.
     Hold(Instant, Duration),
     /// Accepts and swallows: nothing arrives, nothing comes back.
     BlackHole,
@@ -46,9 +46,9 @@ pub(crate) enum Mode {
 pub(crate) enum Break {
     Reset,
     End,
-    /// The client is told that it ends, and all that it has sent arrives.
+    /// The client gets the end of the connection; all that the client sends still arrives.
     HalfEnd,
-    /// It stays open, and nothing goes through it any more.
+    /// All connections that are open stay open, and nothing goes through them any more.
     BlackHole,
 }
 
@@ -69,13 +69,14 @@ enum Target {
 
 #[derive(Debug)]
 struct Shared {
-    /// Its connections go to these in turn.
+    /// New connections go to these in turn.
     targets: Mutex<Vec<Target>>,
     mode: Mutex<Mode>,
     ended: AtomicBool,
-    /// Connections that are older than this one are half-open.
+    /// Connections with a number below this are half-open.
     half_open: AtomicUsize,
-    /// Those of clients. Whatever passes something on has them, so that a connection is closed when nothing does any more.
+    /// Connections of clients. The threads that pass bytes on own them, so a connection is closed when its threads have
+    /// ended.
     open: Mutex<Vec<Weak<TcpStream>>>,
     /// How many bytes still go through until a connection breaks.
     breaks: Mutex<Option<(usize, Break)>>,
@@ -147,7 +148,7 @@ impl Proxy {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// From now on, for connections that are open as well.
+    /// Changes the mode, for open connections too.
     pub(crate) fn set(&self, mode: Mode) {
         *self.shared.mode.lock().unwrap() = mode.clone();
         if mode == Mode::Cut {
@@ -155,7 +156,8 @@ impl Proxy {
         }
     }
 
-    /// New connections lead to another server, as when a name or an address moves; those that are open stay where they are.
+    /// New connections lead to another server, as when a name or an address moves; open connections stay where they
+    /// are.
     pub(crate) fn move_to(&self, target: &Redis) {
         *self.shared.targets.lock().unwrap() = vec![Target::Unix(target.socket())];
     }
@@ -170,8 +172,9 @@ impl Proxy {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
 
-    /// Ends one direction of all connections that are open, as seen from the proxy: `Write` is what goes to the client, which gets no
-    /// reply any more while its requests still arrive; `Read` is what comes from it, so that the server hears of the end.
+    /// Ends one direction of all open connections, as seen from the proxy. `Write`: the client gets no reply any more,
+    /// but its requests still arrive. `Read`: no request arrives any more, and the server gets the end of the
+    /// connection.
     pub(crate) fn half_close(&self, direction: Shutdown) {
         for stream in self.shared.open.lock().unwrap().iter().filter_map(Weak::upgrade) {
             let _ = stream.shutdown(direction);
@@ -188,12 +191,13 @@ impl Proxy {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// Breaks the connection that carries this byte of what clients send from now on, behind it. New ones work.
+    /// Counts the bytes that clients send from now on, and breaks the connection that carries byte `byte`, behind it.
+    /// New connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
     }
 
-    /// Breaks none any more.
+    /// Cancels `break_at`, if no connection has been broken yet.
     pub(crate) fn mend(&self) {
         *self.shared.breaks.lock().unwrap() = None;
     }
@@ -239,7 +243,7 @@ impl Shared {
         if self.mode() == Mode::Cut {
             return;
         }
-        // A server that is down is a connection that closes at once.
+        // If the server is down, the client's connection closes at once.
         let targets = self.targets.lock().unwrap().clone();
         match &targets[number % targets.len()] {
             Target::Unix(path) => {
@@ -276,7 +280,7 @@ impl Shared {
         );
     }
 
-    /// What of a chunk arrives, if the connection breaks in it and not all of it does.
+    /// The part of a chunk that arrives, if the connection breaks in this chunk; none if all of it arrives.
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;
@@ -301,7 +305,7 @@ impl Shared {
         number >= self.half_open.load(Ordering::SeqCst)
     }
 
-    /// What becomes of a chunk on its way to the server: the pieces and how long each waits.
+    /// The pieces of a chunk on its way to the server, and how long each waits.
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
@@ -370,7 +374,7 @@ impl Read for Client {
     }
 }
 
-/// How many requests begin in what was sent.
+/// How many requests begin in this chunk.
 fn requests(mut chunk: &[u8]) -> usize {
     let mut count = 0;
     // A number behind this mark, and the rest.
@@ -390,7 +394,7 @@ fn requests(mut chunk: &[u8]) -> usize {
     count
 }
 
-/// Aborts a connection, whoever else has it open: TCP calls it dissolving an association (connect(2)).
+/// Resets a connection at once, even if other descriptors keep it open: connect(2) with AF_UNSPEC.
 fn reset(stream: &TcpStream) {
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
     let length = size_of::<libc::sockaddr>() as u32;
@@ -399,7 +403,7 @@ fn reset(stream: &TcpStream) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Where the bytes go: written by whoever has read them, or by a thread of its own once some of them have to wait.
+/// The way out. The thread that reads also writes, until a piece has to wait; from then on another thread writes.
 enum Outlet<W> {
     Direct(W),
     Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
@@ -424,7 +428,7 @@ impl Close for UnixStream {
 }
 
 impl<W: Close + Send + 'static> Outlet<W> {
-    /// Writes it when it is due, behind what was put before. Returns whether there is still somebody to take it.
+    /// Writes the piece when it is due, behind earlier pieces. Returns false if the other end is closed.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)
@@ -449,8 +453,8 @@ impl<W: Close + Send + 'static> Outlet<W> {
     }
 }
 
-/// A thread that takes chunks in, and puts out what they are made into. The fewer hands they go through, the less a busy
-/// machine adds to the time they take.
+/// Starts a thread that reads chunks, and writes what `treat` makes of them. A single thread does both, since a busy
+/// machine delays each change of threads.
 fn pump(
     mut from: impl Read + Send + 'static,
     to: impl Close + Send + 'static,

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::process::Child;
 use std::sync::Arc;
 
-/// What a shell's own prompt begins with. In what is typed it does not occur.
+/// The prompt of the shell. No line that a test types contains this text.
 const PROMPT: &str = "%% ";
 
 /// A terminal and its shell. When it is dropped, everything in it is killed.
@@ -60,7 +60,7 @@ impl Terminal {
         let mut command = test.command();
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
         let shell = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see `make deps`"));
-        // It has the slave's descriptors, and would keep the terminal open.
+        // The command has the slave's descriptors, and would keep the terminal open.
         drop(command);
         let keys = File::from(pair.master);
         let terminal = Terminal { screen: Output::new(Some(keys.try_clone().unwrap())), test, shell, keys };
@@ -68,7 +68,7 @@ impl Terminal {
         terminal
     }
 
-    /// Gives it another size, as a person does who drags its corner.
+    /// Gives the terminal another size, as a person does who drags the window's corner.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: TIOCSWINSZ reads one winsize.
@@ -102,7 +102,7 @@ impl Terminal {
         shown
     }
 
-    /// The status of the last command, as the shell has it. Typed at a prompt.
+    /// The status of the last command, as the shell tells it. The shell must be at its prompt.
     #[track_caller]
     pub(crate) fn status(&self) -> i32 {
         self.enters("echo status=$?.");
@@ -113,7 +113,8 @@ impl Terminal {
         status.trim_end_matches('.').parse().unwrap()
     }
 
-    /// Whether the shell is what the terminal's keys go to, and reads whole lines that are echoed.
+    /// Whether the terminal's keys go to the shell, and the terminal gives whole lines, echoes, and makes signals of
+    /// keys.
     pub(crate) fn shell_has_the_terminal(&self) -> bool {
         let flags = tcgetattr(&self.keys).unwrap().local_flags;
         self.foreground() == self.shell.id() && flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
@@ -129,7 +130,7 @@ impl Terminal {
         self.test.directory()
     }
 
-    /// Everything that it has shown.
+    /// Everything that the terminal has shown.
     pub(crate) fn all(&self) -> String {
         self.screen.all()
     }

@@ -52,7 +52,7 @@ impl Line {
             .within(Duration::from_secs(60))
     }
 
-    /// Starts it, and waits until it is the last in the queue of this node.
+    /// Starts the waiter, and waits until the queue of this node is longer by one.
     #[track_caller]
     pub(crate) fn join(redis: &Redis, waiter: Test) -> Running {
         let before = Line::length(redis);
@@ -61,7 +61,7 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes say that the lock is another's than `token`, and returns whose.
+    /// Waits until most of the nodes have the same token other than `token`, and returns this token.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -83,7 +83,7 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// So many of them, each started when those before it are in line, of which there are `in_line` then.
+    /// Starts `count` jobs, each when the jobs before it are in line; `in_line` counts the waiters.
     #[track_caller]
     pub(crate) fn join<W: Where + ?Sized>(servers: &W, count: usize, in_line: impl Fn() -> usize) -> Numbered {
         let directory = Arc::new(Directory::new());
@@ -101,7 +101,8 @@ impl Numbered {
         self.running.iter().map(Running::pid)
     }
 
-    /// They came first, and are served first, each with a larger fencing token; the first one's.
+    /// Waits for all jobs: they must be served in the order of their numbers, each with a larger fencing token. Returns
+    /// the first job's fencing token.
     #[track_caller]
     pub(crate) fn are_served_in_order(self) -> u64 {
         let count = self.running.len();
@@ -124,7 +125,7 @@ pub(crate) struct Contenders {
 }
 
 impl Contenders {
-    /// So many of them, each with so many jobs, and these arguments of `run`.
+    /// Starts `count` callers, each with `jobs` jobs and these arguments of `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
         // The file's lock goes with the job, however that ends.
@@ -134,7 +135,7 @@ impl Contenders {
             "for job in $(seq {jobs}); do redlock run -q --name backup --wait 30s {arguments} -- sh ./job; done; true"
         );
         let contender = |_| {
-            // Some live through faults of their servers, and tell of them.
+            // In some tests the servers fail, and the callers tell of that.
             let test = Test::sh(servers, &script).in_directory(&directory).stderr(any());
             test.within(Duration::from_secs(120)).spawn()
         };
@@ -146,15 +147,15 @@ impl Contenders {
         self.order().len()
     }
 
-    /// Waits until so many more jobs have begun.
+    /// Waits until `jobs` more jobs have begun.
     #[track_caller]
     pub(crate) fn go_on(&self, jobs: usize) {
         let before = self.jobs();
         eventually(Duration::from_secs(40), "the lock changes hands", || self.jobs() >= before + jobs);
     }
 
-    /// Waits for all of them, who have had so many jobs at least. There were never two at a time, and every fencing token
-    /// was larger than those before.
+    /// Waits for all callers. At least `jobs` jobs must have begun, never two at a time, each with a larger fencing
+    /// token than the jobs before.
     #[track_caller]
     pub(crate) fn finish(mut self, jobs: usize) {
         self.running.drain(..).for_each(|running| drop(running.finish()));
@@ -170,7 +171,7 @@ impl Contenders {
     }
 }
 
-/// What these processes have used of the processor so far.
+/// The processor time that these processes have used so far.
 pub(crate) fn processor_time(pids: impl IntoIterator<Item = u32>) -> Duration {
     let ticks: u64 = pids
         .into_iter()

@@ -18,7 +18,7 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// How many seconds before its birth it says that it was started.
+    /// How many seconds before its real start the server says that it was started.
     age: i64,
     network: Option<Arc<Network>>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Redis {
 pub(crate) struct ServerClock(PathBuf);
 
 impl ServerClock {
-    /// How far it is ahead of this machine's from now on.
+    /// Sets how far the server's clock is ahead of this machine's.
     pub(crate) fn set(&self, ahead: Duration) {
         let microseconds = i64::try_from(ahead.as_micros()).unwrap();
         // In place: the server has the file mapped.
@@ -37,11 +37,11 @@ impl ServerClock {
     }
 }
 
-/// What a command of redlock can be pointed at.
+/// Servers that a call of redlock can use.
 pub(crate) trait Where {
     fn urls(&self) -> Vec<String>;
 
-    /// What a call needs in its environment besides.
+    /// Further variables that a call needs.
     fn environment(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -83,7 +83,7 @@ impl Redis {
         Redis::with(&[])
     }
 
-    /// A server that takes so many microseconds to load each key, and answers meanwhile; none where that cannot be had.
+    /// A server that takes `delay` microseconds to load each key, and answers meanwhile; none with Redis 6.
     pub(crate) fn loading_slowly(delay: &str) -> Option<Redis> {
         let version = Command::new(program()).arg("--version").output().unwrap().stdout;
         if String::from_utf8_lossy(&version).contains("v=6.") {
@@ -93,11 +93,11 @@ impl Redis {
         Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
     }
 
-    /// Makes a server know again after a kill what it knew. Each write reaches the kernel before its answer does, as with
-    /// `appendfsync always`, which waits for the disk besides.
+    /// The arguments of a server that keeps its data over a kill: it hands each write to the kernel before it answers.
+    /// (`appendfsync always` would wait for the disk too.)
     pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
-    /// A server that knows again after a kill what it knew.
+    /// A server that keeps its data over a kill.
     pub(crate) fn durable() -> Redis {
         Redis::with(Redis::DURABLE)
     }
@@ -130,7 +130,7 @@ impl Redis {
         redis
     }
 
-    /// The same, but what it speaks there is TLS: the arguments say with which files.
+    /// A server that speaks TLS on a TCP port; the arguments name its certificate and key.
     pub(super) fn with_tls_port(arguments: &[&str]) -> Redis {
         Redis::on_free_port(|port| {
             let number = port.to_string();
@@ -271,7 +271,8 @@ impl Redis {
         self.child.id()
     }
 
-    /// It goes before all other processes where that is permitted: the clock of its slow log runs on while a script has no processor.
+    /// Gives the server a real-time priority, where permitted: its slow log also counts the time in which a script
+    /// waits for a processor.
     pub(crate) fn go_first(&self) {
         let _ =
             Command::new("chrt").args(["--fifo", "-p", "1", &self.pid().to_string()]).stderr(Stdio::null()).status();
@@ -291,7 +292,7 @@ impl Redis {
     fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
         let password = self.password.as_ref().map(|password| format!("?pass={password}")).unwrap_or_default();
         let info = format!("{}{password}", self.url()).into_connection_info()?;
-        // What is counted or watched by a test is what redlock sends.
+        // Tests count and watch commands: the test's own client must not add CLIENT SETINFO.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let connection = redis::Client::open(info.set_redis_settings(settings))?.get_connection()?;
         connection.set_read_timeout(Some(SOON))?;
@@ -314,7 +315,7 @@ impl Redis {
         loop {
             match self.try_query(command) {
                 Ok(value) => return value,
-                // A call that a signal has interrupted is made again (connect(2), EINTR): the client library does not.
+                // The client library does not repeat a system call that a signal has interrupted (connect(2), EINTR).
                 Err(error) if error.to_string().contains("Interrupted system call") => {}
                 Err(error) => panic!("{command:?}: {error}"),
             }
@@ -343,7 +344,7 @@ impl Redis {
         self.query(&["EXISTS", key])
     }
 
-    /// Every other key, sorted: the memory of runs outlives what most tests are about.
+    /// All keys but the memory of runs, sorted: the memory outlives the locks, which most tests are about.
     #[track_caller]
     pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
@@ -374,14 +375,14 @@ impl Redis {
         send(self.pid(), Signal::SIGCONT);
     }
 
-    /// Kills the server, which keeps what is in its directory.
+    /// Kills the server by SIGKILL; data that it has not saved is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let _ = std::fs::remove_file(self.socket());
     }
 
-    /// Kills the server if it lives, and starts it anew where it was: empty, unless it is durable or SAVE was called.
+    /// Kills the server if it lives, and starts it again in the same place: empty, unless it has saved its data.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         self.restart_aged(0);
@@ -448,7 +449,7 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster needs the one 10000 above it.
+/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster needs the port 10000 above.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -59,7 +59,7 @@ impl Running {
         pids
     }
 
-    /// The keeper of this `run`; every one has it from when it has to wait, or is to start its command.
+    /// Waits for the keeper of this `run`, which redlock forks before it asks any server, and returns the keeper's pid.
     #[track_caller]
     pub(crate) fn keeper(&self) -> u32 {
         let find = || {
@@ -77,7 +77,7 @@ impl Running {
         pids
     }
 
-    /// Waits until standard output is closed, so until everybody is dead who has it.
+    /// Waits until standard output is closed, so every process that had it is dead; tells whether this is in time.
     pub(crate) fn output_closes(&self, deadline: Duration) -> bool {
         self.stdout.ends(deadline)
     }
@@ -162,7 +162,7 @@ impl Running {
         }
     }
 
-    /// As [`Running::finish`], once everything that it has started has ended by itself, too.
+    /// As [`Running::finish`], but first waits until everything that the call has started has ended by itself.
     #[track_caller]
     pub(crate) fn finish_whole(mut self) -> Finished {
         self.wait(self.test.expected.deadline);
@@ -170,8 +170,8 @@ impl Running {
         self.finish()
     }
 
-    /// Waits for its end, and compares status and the output that was not read before with what the test expects. What is left of
-    /// it then is killed.
+    /// Waits for the end of the call, and compares the status, and the output that was not read before, with what the
+    /// test expects. Processes of the call that are left are then killed.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let deadline = self.test.expected.deadline;
@@ -228,7 +228,7 @@ impl Drop for Running {
     }
 }
 
-/// What comes out of a pipe or a terminal, read by a thread of its own so that nobody blocks on it.
+/// The output of a pipe or a terminal. A thread reads it, so that a call that writes much need not wait for the test.
 #[derive(Clone, Debug)]
 pub(super) struct Output(Arc<(Mutex<Buffer>, Condvar)>);
 

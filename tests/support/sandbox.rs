@@ -8,7 +8,7 @@ pub(super) fn refuse(call: i64) -> io::Result<()> {
     let number = u32::try_from(call).unwrap_or(u32::MAX);
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
-        // The number of the call is the first field of what a filter is given.
+        // A filter gets a structure whose first field is the number of the call.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),

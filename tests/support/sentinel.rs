@@ -21,7 +21,7 @@ struct Sentinel {
     directory: Directory,
     child: Child,
     port: u16,
-    /// Where the test asks it, which does not speak TLS.
+    /// The port at which the test asks the Sentinel, without TLS.
     plain_port: u16,
     password: Option<String>,
 }
@@ -42,12 +42,12 @@ impl Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }
 
-    /// The same, but they do after half a second.
+    /// The same, but the Sentinels take a primary for dead that is silent for half a second.
     pub(crate) fn failing_over(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::HASTY)
     }
 
-    /// The same by TLS, between all of them.
+    /// The same, and all servers and Sentinels speak TLS.
     pub(crate) fn by_tls(replicas: usize, authority: &Authority) -> Sentinels {
         let arguments = authority.issue("IP:127.0.0.1", 2).everywhere(authority);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -66,7 +66,7 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(launch(&[arguments, &replica].concat()));
         }
-        // A replica that is said to be online has not heard of a write yet.
+        // A replica that is said to be online may not have got any write yet: wait for one.
         let mut connection = servers[0].connection();
         let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
             let mut command = redis::cmd(request[0]);
@@ -76,7 +76,7 @@ impl Sentinels {
         let wanted = replicas.to_string();
         eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
         ask(&["DEL", "replicated"], &mut connection);
-        // All of them are told of the others: to find each other takes them seconds.
+        // Each Sentinel is told of the others: to find them takes seconds.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         loop {
             // Another test may take one of the ports in between; that Sentinel then ends at once.
@@ -95,7 +95,7 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until most Sentinels name another primary than this server, which says that it is one.
+    /// Waits until most Sentinels name another primary than server `old`, and the new primary says that it is one.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();
@@ -167,7 +167,7 @@ impl Sentinel {
         Sentinel { directory, child, port: *port, plain_port, password }
     }
 
-    /// Whether it answers; false when it has ended instead.
+    /// Whether the Sentinel answers; false if it has ended instead.
     fn became_ready(&mut self) -> bool {
         let mut ended = false;
         eventually(SOON, "the Sentinel answers", || {
@@ -177,7 +177,7 @@ impl Sentinel {
         !ended
     }
 
-    /// The port of the primary that it names.
+    /// The port of the primary that this Sentinel names.
     fn primary(&self) -> Option<u16> {
         let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");

@@ -1,4 +1,4 @@
-//! A program that takes as long to start as a test wants, as a cold one does on a network's file system.
+//! A program that takes as long to start as a test wants: real ones do on a network's file system that is slow.
 
 use super::Directory;
 use nix::libc;
@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// A shell script on whose file this process has a lease: exec(2) waits until it is given up (45 s at most).
+/// A shell script on whose file this process has a lease of the kernel (fcntl(2)): exec(2) waits until this process
+/// gives the lease up (45 s at most).
 #[derive(Debug)]
 pub(crate) struct Slow {
     file: File,
@@ -19,7 +20,7 @@ impl Slow {
         let path = directory.program("slow", &format!("#!/bin/sh\n{script}\n"));
         let file = File::open(&path).unwrap();
         let slow = Slow { file, path };
-        // Not SIGIO, which would end this process, when the lease is asked for.
+        // The kernel sends SIGURG when exec asks for the lease: SIGIO, the default, would end this process.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
         // A child that another test is forking has a copy of the descriptor until it executes.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
@@ -30,13 +31,13 @@ impl Slow {
         self.path.to_str().unwrap()
     }
 
-    /// Waits until it is being started.
+    /// Waits until somebody starts the script.
     #[track_caller]
     pub(crate) fn is_asked(&self) {
         super::eventually(super::SOON, "exec", || self.control(libc::F_GETLEASE, 0) != libc::F_WRLCK);
     }
 
-    /// Lets it start.
+    /// Lets the script start.
     pub(crate) fn let_go(self) {
         assert_eq!(self.control(libc::F_SETLEASE, libc::F_UNLCK), 0);
     }

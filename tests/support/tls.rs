@@ -29,7 +29,8 @@ impl Authority {
         self.0.path().join("ca.pem")
     }
 
-    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for so many days; already over if negative.
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for this many days; already over if
+    /// negative.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
@@ -44,7 +45,7 @@ impl Authority {
         Certificate { certificate: self.0.path().join(certificate), key: self.0.path().join(key) }
     }
 
-    /// Runs openssl, with a new key of its own in this file.
+    /// Runs openssl, which also makes a new key in the file `new_key`, if one is named.
     fn openssl(&self, arguments: &[&str], new_key: Option<&str>) {
         let mut command = Command::new("openssl");
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
@@ -57,7 +58,8 @@ impl Authority {
 }
 
 impl Certificate {
-    /// The arguments of a server that shows it to everybody: to calls, replicas, Sentinels and the others of a Cluster.
+    /// The arguments of a server that shows this certificate to all: calls, replicas, Sentinels, other servers of a
+    /// Cluster.
     pub(crate) fn everywhere(&self, authority: &Authority) -> Vec<String> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let files = [path(&self.certificate), path(&self.key), path(&authority.certificate())];
