@@ -8,17 +8,17 @@ use crate::support::{ms, slowness, tagged};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The lock that so many race for.
+/// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// In milliseconds. A lease that nobody uses and nobody has taken back is noticed by its length.
+/// In milliseconds. So long that a lease which is left unused shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
 /// How long the servers may take until they serve again: a replica has to come back, a server to be started.
 const HEALED: Duration = Duration::from_secs(90);
 /// What a busy machine may add.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Looks whether all is as it was; what is not is the error.
+/// Checks that all is as before the attack; the error says what is not.
 pub(super) fn look(place: &Place) -> Result<(), String> {
     std::thread::sleep(place.field.until_all_vote());
     serves(place)?;
@@ -33,7 +33,7 @@ fn succeeds(place: &Place, arguments: &[&str]) -> ExitStatus {
     command.status().unwrap()
 }
 
-/// Tries a lock that nobody has had until the servers grant it.
+/// Tries to get a lock that no contender uses, until the servers grant it.
 fn serves(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     while !succeeds(place, &["run", "probe", "-q", "--", "true"]).success() {
@@ -45,7 +45,7 @@ fn serves(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Every lock comes free with the longest lease that may be there.
+/// Every lock comes free, at the latest when the longest lease that may be there has run out.
 fn comes_free(place: &Place) -> Result<(), String> {
     let (wait, ttl) = (format!("{}ms", (LONGEST + BUSY).as_millis()), format!("--ttl={}ms", LONGEST.as_millis()));
     for name in ["x1", "x2", "x3", "x4", "slots", "newest", "long", LATE] {
@@ -61,8 +61,8 @@ fn comes_free(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Many who wait for the same lock: they get it one after the other, without having to wait for a lease to run out, nor for a look.
-/// No newcomer may be among them: it would call the first in line, whoever has forgotten to.
+/// Many wait for the same lock, and get it one after the other, without waiting for a lease to run out or for a look.
+/// No newcomer comes meanwhile: it would call the first in line, and hide a call that was forgotten.
 fn race(place: &Place) -> Result<(), String> {
     let (directory, section) = (place.arena.directory.to_str().unwrap(), place.arena.section.to_str().unwrap());
     let (ttl, lock) = (format!("--ttl={TTL_OF_RACE}ms"), format!("{RACE}:x"));
@@ -71,8 +71,8 @@ fn race(place: &Place) -> Result<(), String> {
     };
     let (lost, slow) = std::thread::scope(|scope| {
         let first = scope.spawn(move || run("2000"));
-        // It has the lock before the others come, or they stand behind one of them. Each keeps it for longer than the 50 ms after which
-        // a new first in line looks once.
+        // The first has the lock before the others come. Each of these keeps the lock for longer than 50 ms, after
+        // which a new first in line looks once.
         std::thread::sleep(ms(200));
         let others: Vec<_> = (0..RACERS).map(|_| scope.spawn(move || run("120"))).collect();
         let mut slow = slowness();
@@ -89,7 +89,8 @@ fn race(place: &Place) -> Result<(), String> {
     let mut times = judge(&place.history(), place.field.remembers_until).handovers.remove(RACE).unwrap_or_default();
     times.sort_unstable();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    // Who is not called looks by itself, after 200 ms on average. Over several masters waiters also stand in each other's way.
+    // A waiter that is not called looks by itself, after 200 ms on average. Over several masters the median does not
+    // count: there waiters also stand in each other's way.
     let soon = i64::try_from((ms(150) + slow).as_millis()).unwrap();
     if median > soon && place.field.is_one() || worst > TTL_OF_RACE / 2 {
         return Err(format!("hand-overs in calm take {median} ms (of {soon}) in the median, {worst} ms at worst"));
@@ -102,7 +103,7 @@ fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let (mut keys, processes) = (place.field.left(), tagged(&place.tag));
-        // The servers of local: were started by calls of this attack.
+        // Calls of this attack have started the servers of `local:`, which stay.
         let left = processes.into_iter().filter(|&pid| !place.field.has(pid));
         let processes: Vec<u32> = left.collect();
         if keys.is_empty() && processes.is_empty() {
@@ -114,7 +115,8 @@ fn nothing_is_left(place: &Place) -> Result<(), String> {
                 processes.iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default());
             return Err(format!("left behind: keys {keys:?}, processes {:?}", named.collect::<Vec<String>>()));
         }
-        // Who dies in line stays there until the next one comes to that node, which on a busy machine may be left out by one call.
+        // A waiter that died in line stays there until the next call reaches that node. On a busy machine one call may
+        // leave a node out.
         if keys.iter().any(|key| key.ends_with("queue")) {
             comes_free(place)?;
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whom something happens to. Never to redlock and its keeper both: that nobody stops the job then, README says itself.
+/// Whom a mishap hits: never redlock and its keeper both, since README says that nothing stops the job then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Redlock,
@@ -18,15 +18,15 @@ pub(super) enum Whom {
     Job,
 }
 
-/// What happens to it.
+/// What happens to the victim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     Signal(Signal),
-    /// It stands still for so long.
+    /// The victim stands still for this long.
     Stop(Duration),
 }
 
-/// Something that happens to a call, so long after its start.
+/// Something that happens to a call, `after` its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mishap {
     pub(super) whom: Whom,
@@ -62,7 +62,7 @@ pub(super) struct End {
     pub(super) status: Option<ExitStatus>,
     pub(super) stdout: String,
     pub(super) stderr: String,
-    /// What happened to it before its end.
+    /// What happened to the call before its end.
     pub(super) mishap: Option<Mishap>,
 }
 
@@ -73,7 +73,8 @@ impl End {
     }
 }
 
-/// Makes the call in this directory, of which `number` names the files for its output, and waits for its end until `limit`.
+/// Makes the call in this directory, with its output in the files `number.out` and `number.err`, and waits for its end,
+/// for `limit` at most.
 pub(super) fn call(
     mut command: Command,
     environment: &BTreeMap<&'static str, String>,
@@ -98,13 +99,13 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Waits for the end of the call, and does to it what is to be done. No status: it was killed at the limit.
+/// Waits for the end of the call, and carries out the mishap. Without a status, the call was killed at the limit.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            // A keeper that stands still may be alone.
+            // A keeper that stands still may have outlived redlock.
             if let Some((victim, _)) = thaws {
                 send(victim, Signal::SIGCONT);
             }

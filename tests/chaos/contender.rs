@@ -16,9 +16,9 @@ const SLOTS: u64 = 2;
 /// No call may take longer, whatever happens to it: the longest wait, section and standstill, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The lock to which somebody comes back too late.
+/// The lock whose holder comes back too late.
 pub(super) const LATE: &str = "late";
-/// What the calls are named that hold a lock for long.
+/// The name, in the results, of calls that hold a lock for long.
 const HOLD: &str = "run, long";
 
 /// What everybody who takes part in an attack shares.
@@ -36,7 +36,7 @@ pub(super) struct Arena {
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
-    /// By what was called, and the status as a shell tells it.
+    /// How many calls of this kind ended with this status, as a shell tells it.
     pub(super) statuses: BTreeMap<(&'static str, i32), usize>,
 }
 
@@ -49,7 +49,8 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// Whether such a call has lost its lease; after a minute nobody waits for that any more.
+    /// Whether a call of this kind has lost its lease. A minute after the attack it is true in any case, so that no
+    /// contender waits for ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
     }
@@ -134,7 +135,7 @@ impl Contender<'_> {
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
         let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
-        // The last one is by a signal.
+        // 143: the section ends by SIGTERM.
         let status = self.chance.one_of(&[0, 0, 0, 7, 143]);
         let mut words = vec![self.arena.section.to_str().unwrap().to_owned()];
         words.push(self.arena.directory.to_str().unwrap().to_owned());
@@ -143,7 +144,7 @@ impl Contender<'_> {
         (words, status)
     }
 
-    /// Calls it, and notes a status that cannot be.
+    /// Makes the call; a panic, a control character or an impossible status is a violation.
     pub(super) fn call(
         &mut self,
         what: &'static str,
@@ -217,7 +218,8 @@ impl Contender<'_> {
         self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A run inside a run: both locks at once. What the outer one's command leaves would run on without its lock.
+    /// A run inside a run: both locks at once. Without --whole, processes that the outer command leaves would run on
+    /// without the outer lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -227,7 +229,7 @@ impl Contender<'_> {
         self.call("run in run", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A hold inside a lease, whose end is not that of the lease.
+    /// A hold inside a lease: the end of the hold is not the end of the lease.
     fn reentrant(&mut self) {
         let name = self.name();
         let inner = self.section(&[(name, 'x')], "").0.join(" ");
@@ -239,7 +241,7 @@ impl Contender<'_> {
         self.call("run --reentrant", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A script whose lease a process in the background renews. Of the script nothing is left when its process has ended.
+    /// A script whose lease the guard renews in the background. Nothing of the script outlives its first process.
     fn while_pid(&mut self) {
         let name = self.name();
         let (section, status) = self.section(&[(name, 'x')], "");
@@ -248,13 +250,13 @@ impl Contender<'_> {
         let script = format!("set -e; lease=$({acquire}); eval \"$lease\"; {export}; exec {}", section.join(" "));
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        // To be the small process would leave the script without anybody who stops it, README says.
+        // Never to the guard: README says that nothing stops the script then.
         let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
         // A lost lease ends the script by a signal.
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
     }
 
-    /// A script that renews nothing: acquire, extend, release, and never work when its time is over.
+    /// A script that renews nothing: it acquires, extends and releases, and never works after its lease.
     fn script(&mut self) {
         let slots = self.chance.percent(20);
         let kind = if slots { 'p' } else { self.chance.one_of(&['x', 'x', 's']) };
@@ -278,7 +280,7 @@ impl Contender<'_> {
         self.work(&line, until);
         if self.chance.percent(60) {
             if self.chance.percent(40) {
-                // The lease runs out: what was another's since must not be ours again.
+                // The lease runs out: if another has had the lock since, no extension may succeed.
                 sleep_until(until + i64::try_from(self.chance.time(1, 500).as_micros()).unwrap());
             }
             self.extend(&line);
@@ -288,7 +290,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Extends the lease of this section, and works on where that is granted.
+    /// Extends the lease of this section, and works on if that is granted.
     fn extend(&mut self, line: &Line) {
         let start = now();
         let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];
@@ -298,7 +300,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Comes back to a lease that has run out, when another section has been in since: its time is over for good.
+    /// Tries to extend a lease that has run out, after another section had the lock: this must not succeed.
     pub(super) fn come_back(&mut self) {
         let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
         while self.arena.goes_on() {
@@ -318,9 +320,9 @@ impl Contender<'_> {
         }
     }
 
-    /// A section that is over at that time at the latest, as far as this thread is woken in time.
+    /// A section that is over at `until` at the latest, if this thread is woken in time.
     pub(super) fn work(&mut self, line: &Line, until: i64) {
-        // Who comes late does not even begin.
+        // With too little time left, the section does not begin.
         let left = until - now();
         if left < 20_000 {
             return;
@@ -332,7 +334,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Holds a lock for so long at a time, and does not react to SIGTERM; until such a lease has been lost at least once.
+    /// Holds a lock for this long at a time, in jobs that ignore SIGTERM, until the attack is over and such a lease has
+    /// been lost.
     pub(super) fn hold(&mut self, milliseconds: &str) {
         while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
             let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
@@ -341,7 +344,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Takes that lock's lease away, until that is so.
+    /// Late in the attack, revokes leases of the lock that `hold` holds, until one has been lost.
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
         while !self.arena.has_lost(HOLD) {
@@ -410,7 +413,7 @@ impl Lease {
         }
     }
 
-    /// How many microseconds after the start of the call this lease is surely valid: it was told after that wait.
+    /// How many microseconds from the start of the call this lease is surely valid: the validity begins after the wait.
     pub(super) fn lasts(&self) -> i64 {
         (self.waited_ms + self.validity_ms) * 1_000
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 /// Longest lease of an attack, and so the quarantine where servers forget.
 pub(super) const LONGEST: Duration = ms(4000);
-/// Shortest lease. No server's clock jumps ahead by more than what README allows for it: 1 % of it and 2 ms.
+/// Shortest lease. No server's clock jumps ahead by more than README allows for this lease: 1 % and 2 ms.
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
 /// Ways by which contenders reach the same server: each has faults of its own.
 pub(super) const PATHS: usize = 3;
 
-/// How far the clocks of the contenders' hosts are ahead, in microseconds. By more than the quarantine they must not differ where
-/// servers forget: a counter that is lost begins at such a clock.
+/// How far the clocks of the contenders' hosts are ahead, in microseconds. Where servers forget, the clocks must not
+/// differ by more than the quarantine: a counter that is lost begins again at such a clock.
 const CLOCKS: [i64; 3] = [0, 700_000, 3_000_000];
 
 /// Which servers are attacked.
@@ -57,9 +57,9 @@ impl FromStr for Servers {
 /// Servers, with the ways to them.
 pub(super) struct Field {
     kind: Kind,
-    /// The servers remember over a restart; else leases of before a restart are covered by the quarantine.
+    /// The servers remember over a restart; if not, the quarantine covers leases from before a restart.
     pub(super) durable: bool,
-    /// When the latest server was started, if it has forgotten something.
+    /// When a server was last started again; it has forgotten everything unless `durable`.
     forgot_at: Option<Instant>,
     /// The moment of [`history::now`] until which no server has forgotten anything.
     pub(super) remembers_until: i64,
@@ -75,11 +75,11 @@ enum Kind {
 /// One thing that is done to the servers.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// Something happens to a way to a server, or to all of that number, for so long.
+    /// A way to one server, or to all servers, misbehaves for a time.
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
-    /// Everything that is open on a way becomes half-open.
+    /// Every open connection on a way becomes half-open.
     HalfOpen { path: usize, server: usize },
-    /// One direction of everything that is open on a way ends.
+    /// One direction of every open connection on a way ends.
     HalfClose { path: usize, server: usize, direction: Shutdown },
     /// A server stands still.
     Stop { server: usize, lasts: Duration },
@@ -89,16 +89,17 @@ pub(super) enum Fault {
     Clock { server: usize, ahead: Duration },
     /// A server closes all its connections, or forgets the scripts.
     Command { server: usize, words: &'static [&'static str] },
-    /// Nothing gets through on the first way, for longer than a lease: those on the other ways want what is held there.
+    /// Nothing gets through on the first way, for longer than a lease: contenders on other ways want the locks held
+    /// there.
     Outage(Duration),
     /// A lock's slot moves to another master.
     Move(&'static str),
-    /// The primary of this lock is killed, its replica takes over, and it comes back as a replica.
+    /// The primary of this lock is killed, its replica takes over, and the old primary comes back as a replica.
     FailOver(&'static str),
 }
 
 impl Fault {
-    /// Whether it is over only when the servers have agreed on something.
+    /// Whether the fault is over only when the servers have agreed on something.
     pub(super) fn needs_all_servers(&self) -> bool {
         matches!(self, Fault::Move(_) | Fault::FailOver(_))
     }
@@ -130,7 +131,7 @@ impl Field {
         Kind::Masters { servers, paths, clocks }
     }
 
-    /// What a contender has in its environment to find these servers, by one of the ways.
+    /// The variables by which a contender finds these servers, on one of the ways.
     pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
         let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
@@ -149,7 +150,8 @@ impl Field {
         }
     }
 
-    /// The socket of the only server, if there is one that another library may share: that knows no quarantine.
+    /// The socket of the only server, if this is durable: only then may another library share it, which knows no
+    /// quarantine.
     pub(super) fn only(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => Some(servers[0].socket()),
@@ -175,14 +177,14 @@ impl Field {
             && !self.durable
             && servers.len() > 1
         {
-            // A quorum of those who knew a lease forgets it while its holder hears nothing.
+            // A quorum of the servers forgets a lease while the holder, on the first way, hears nothing.
             let during = outages.first().map(|&at| at + lasts / 4);
             let forget = |server| (during.unwrap_or(length / 2), Fault::Restart { server, away: ms(50) });
             plan.extend((0..=servers.len() / 2).map(forget));
         }
         while at < length {
             let fault = self.fault(chance);
-            // What heals the first way would end an outage.
+            // The undoing of another fault on the first way would end an outage.
             let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
             if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
                 plan.push((at, fault));
@@ -243,7 +245,7 @@ impl Field {
                 Fault::HalfClose { path, server, direction }
             }
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
-            // All of them would wait for the quarantine all of the time.
+            // With more restarts, servers that forget would be quarantined all of the time.
             'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
@@ -251,7 +253,7 @@ impl Field {
         }
     }
 
-    /// Does it; returns when and how it is to be undone.
+    /// Carries out a fault; returns when and how to undo it.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -366,7 +368,7 @@ impl Field {
         }
     }
 
-    /// Whether one node decides, whatever stands behind it.
+    /// Whether one node decides: a server, a service of Sentinels or a Cluster.
     pub(super) fn is_one(&self) -> bool {
         !matches!(&self.kind, Kind::Masters { servers, .. } if servers.len() > 1)
     }
@@ -378,7 +380,7 @@ impl Field {
         forgot_at.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
     }
 
-    /// The keys that are left on servers that can be asked, apart from the memory, and what each server has of them.
+    /// The keys that are left on the servers, apart from the memory.
     pub(super) fn left(&self) -> Vec<String> {
         let servers: Vec<&Redis> = match &self.kind {
             Kind::Masters { servers, .. } => servers.iter().collect(),
@@ -424,12 +426,12 @@ fn is_master(server: &Redis) -> bool {
         && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-/// Whether a replica has all that this server has: else its loss is that of the lease's last copy, which README excludes.
+/// Whether this server has a replica in step: without one, the lease's last copy would be lost, which README excludes.
 fn has_replica(server: &Redis) -> bool {
     server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
 }
 
-/// Every server of `local:` below this directory: it has the lock there as its standard input.
+/// Every server of `local:` below this directory: each has a lock file there as its standard input.
 fn local_servers(directory: &Path) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_lock = |pid: &u32| {

@@ -1,4 +1,4 @@
-//! What an attack has come to, in numbers.
+//! The numbers that sum up attacks.
 
 use super::Place;
 use super::history::{Event, Line, judge};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-/// What an attack has come to.
+/// The numbers of an attack, or of several.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     attacks: usize,
@@ -20,12 +20,12 @@ pub(super) struct Figures {
     faults: usize,
     /// The sections of redis-py itself.
     by_redis_py: usize,
-    /// Which the memory has kept.
+    /// The runs that the memory has kept.
     pub(super) runs: usize,
 }
 
 impl Figures {
-    /// Those of a storm that is over, with so many faults.
+    /// The numbers of a storm that is over, with this many faults.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
         let (history, results) = (place.history(), place.arena.results.lock().unwrap());
         let judged = judge(&history, place.field.remembers_until);

@@ -10,13 +10,13 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Microseconds since this machine was started, those asleep as well.
+/// Microseconds since this machine was started, including sleep.
 pub(super) fn now() -> i64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
     now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000
 }
 
-/// Sleeps until [`now`] is that.
+/// Sleeps until [`now`] is `at`.
 pub(super) fn sleep_until(at: i64) {
     std::thread::sleep(Duration::from_micros(u64::try_from((at - now()).max(0)).unwrap()));
 }
@@ -24,12 +24,12 @@ pub(super) fn sleep_until(at: i64) {
 /// What a section has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It is alone with those that may be beside it.
+    /// The section has entered, and no other section conflicts with it.
     Enter,
     Leave,
-    /// Another section that redlock has under its care is alive.
+    /// Another section, which redlock supervises, is alive.
     Overlap,
-    /// Another section has entered that ends by its own clock, and has not left yet.
+    /// Another section, which ends by its own clock, has entered and not left yet.
     Beside,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Line {
     pub(super) at: i64,
     /// When the section has to be over at the latest, if it ends by its own clock.
     pub(super) until: Option<i64>,
-    /// With which the section ends that leaves, if it is a job.
+    /// The status of a section that leaves, if it is a job.
     pub(super) status: Option<i64>,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// Enters, with all but `event` and `at` of this line; tells whether it was free.
+    /// Enters if the lock is free, else returns none. Notes this line in either case, with `event` and `at` set.
     pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
         let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
         let slot = if line.kind == 'p' { line.slot.as_str() } else { "" };
@@ -109,7 +109,8 @@ impl Bounded {
             section.note(Event::Beside);
             return None;
         }
-        // What redlock has under its care looks at our file after it has taken this one, so that one of both sees the other.
+        // A section that redlock supervises takes this file first, and then looks at ours; so one of both sees the
+        // other.
         if flock(&judge, how) {
             flock(&judge, libc::LOCK_UN);
             section.note(Event::Enter);
@@ -132,7 +133,7 @@ impl Bounded {
 
 impl Drop for Bounded {
     fn drop(&mut self) {
-        // To close it would not do: a process that is being started by another thread may have the file open too.
+        // To close the file would not unlock it: a process that another thread is starting may have the file open too.
         flock(&self.file, libc::LOCK_UN);
     }
 }
@@ -149,11 +150,11 @@ fn flock(file: &File, how: i32) -> bool {
 /// What happened to one lock, or one slot of it, so far.
 #[derive(Debug, Default)]
 struct State {
-    /// The largest fencing token, and whose it was.
+    /// The largest fencing token, and the token of its lease.
     highest: Option<(u64, String)>,
-    /// The largest of those that were not shared.
+    /// The largest fencing token of leases that were not shared.
     written: u64,
-    /// Those that end by their own clock, and have not left.
+    /// Sections that end by their own clock, and have not left.
     bounded: Vec<Line>,
     /// The largest number of `--newest`.
     newest: u64,
@@ -164,7 +165,7 @@ struct State {
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
     pub(super) entered: usize,
-    /// How many that ended by their own clock had entered, and left only after their time: they saw nobody, but were late.
+    /// How many sections that end by their own clock left only after their time.
     pub(super) late: usize,
     /// Milliseconds from an end to the next beginning, for each lock. They mean something only if all sections are
     /// exclusive.
@@ -190,8 +191,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // Whose time was over is late, as who renews nothing may be, the one that comes in as well; whose was not has lost it
-                // to another.
+                // A section past its time is only late, as a script that renews nothing may be; this holds for the
+                // newcomer too. If both are within their time, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
@@ -224,7 +225,7 @@ fn conflicts(one: char, other: char) -> bool {
 }
 
 impl State {
-    /// What is wrong with this fencing token behind those before.
+    /// Notes an entry; returns what is wrong with its fencing token after those before.
     fn enter(&mut self, line: &Line) -> Option<String> {
         if line.until.is_some() {
             self.bounded.push(line.clone());
@@ -233,8 +234,8 @@ impl State {
         // An inner hold has the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // Readers are behind the last who wrote, and not always beside each other: a node that has forgotten its counter gives a
-        // larger number than the others.
+        // A reader's fencing token is not below the last writer's. Readers may differ, in any order: a node that has
+        // forgotten its counter gives a larger number than the others.
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
         if ours {
@@ -247,7 +248,7 @@ impl State {
     }
 }
 
-/// The tests of the judge: a judge who acquits whatever comes is worse than none.
+/// The tests of the judge: a judge that acquits everything is worse than none.
 mod tests {
     use super::{Line, judge, now};
 

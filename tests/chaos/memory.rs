@@ -1,4 +1,4 @@
-//! What redlock remembers of the runs, beside what their sections have written down themselves.
+//! Compares the memory of runs with the history that the sections have written themselves.
 
 use super::Place;
 use super::contender::redlock;
@@ -6,9 +6,9 @@ use super::history::{Event, Line};
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-/// So many runs a lock's log keeps, and tells: more than an attack has.
+/// How many runs a lock's log keeps, and tells: more than an attack has.
 pub(super) const KEPT: usize = 1_000;
-/// How the names of locks begin that are on servers of their own: see rival.rs.
+/// The beginning of the names of locks that are on servers of their own: see rival.rs.
 const ALONE: &str = "edge-";
 /// By how much, in milliseconds, the clocks of servers may go wrong while a job runs.
 const CLOCKS: i64 = 250;
@@ -46,7 +46,7 @@ pub(super) fn judge(place: &Place, history: &[Line]) -> (Vec<String>, usize) {
     (compare(&told, history, place.field.durable), told.len())
 }
 
-/// Compares what is told with the sections. `durable`: no server has forgotten anything.
+/// Compares the runs of the log with the sections. `durable`: no server has forgotten anything.
 fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
     let mut violations = Vec::new();
     let mut sections: BTreeMap<(&str, &str), Vec<&Line>> = BTreeMap::new();
@@ -73,7 +73,7 @@ fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
             violations.push(format!("memory: {run:?}, but its sections took {lasted} ms"));
         }
     }
-    // A lease that was granted is in the memory from that moment on.
+    // A run is in the memory from the grant of its lease on.
     let forgotten = sections.iter().filter(|(key, _)| durable && !known.contains_key(*key));
     violations.extend(forgotten.map(|(_, lines)| format!("memory: nothing is known of the run of: {}", lines[0])));
     violations

@@ -26,12 +26,12 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contend for the locks, besides those of `rival.rs`. The next one is on the first way again: it holds a lock for long there
-/// while that way has its outages.
+/// How many contend for the locks, besides those of `rival.rs`. A multiple of PATHS: so the next contender, which holds
+/// a lock for long, is on the first way, which has the outages.
 const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts; what comes after it takes about as long again.
 const SHORT: Duration = Duration::from_secs(12);
-/// How long a longer one lasts before it begins anew with fresh servers.
+/// How long an attack of `make chaos` lasts at most; then another begins on fresh servers.
 const ROUND: Duration = Duration::from_secs(90);
 
 #[test]
@@ -103,7 +103,7 @@ fn as_long_as_asked() {
         if start.elapsed() >= all {
             break;
         }
-        // One that fails has told why; the others still have something to say.
+        // A failed attack has told why; the next attacks may find more.
         match std::panic::catch_unwind(|| attack(*servers, seed, length)) {
             Ok(figures) => sums.add(&figures),
             Err(_) => failed.push((*servers, seed)),
@@ -114,7 +114,7 @@ fn as_long_as_asked() {
     assert!(failed.is_empty(), "these attacks failed: {failed:?}");
 }
 
-/// A place for an attack: what it leaves on disk, and the mark of its processes.
+/// A place for an attack: its servers, its files, and the mark of its processes.
 struct Place {
     arena: Arena,
     tag: String,
@@ -187,7 +187,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
         return figures;
     }
     let arena = place.arena;
-    // What its servers have logged would bury the rest.
+    // Dropped during the panic, the servers would print their logs, which would bury the rest.
     drop(place.field);
     let (count, name) = (violations.len(), Servers::ALL.iter().find(|one| one.1 == servers).unwrap().0);
     let plan: Vec<String> = plan.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
@@ -217,7 +217,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
         for mut one in (0..CONTENDERS).map(contender) {
             scope.spawn(move || one.contend());
         }
-        // On different ways, of which one has its outages.
+        // The first two are on different ways: one holds the lock on the way that has the outages, the other wants the
+        // lock.
         let [mut holder, mut next, mut revoker, mut late] = [0, 1, 2, 3].map(|number| contender(CONTENDERS + number));
         scope.spawn(move || holder.hold("4000"));
         scope.spawn(move || next.hold("50"));
@@ -239,7 +240,7 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Lets all of the plan happen, each at its time, and undoes it; in the end all of it is undone.
+/// Carries out each fault of the plan at its time, and undoes each in its time; in the end all are undone.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();
@@ -249,7 +250,7 @@ fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
             field.undo(undo);
         }
         if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now) {
-            // A fail-over needs the votes of all other masters, and to wait for it is to undo nothing meanwhile.
+            // A move or a fail-over needs all other masters, and nothing is undone while `strike` waits for it.
             if fault.needs_all_servers() {
                 undoes.drain(..).for_each(|one| field.undo(one.1));
             }

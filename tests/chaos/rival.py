@@ -1,5 +1,5 @@
-# redis-py's Lock, moved by lines from rival.rs: rival.py SOCKET KEY SECONDS. Each line names a method of the lock; the answer is what it
-# returns, or the error.
+# redis-py's Lock, driven by lines from rival.rs: rival.py SOCKET KEY SECONDS. Each line names a method of the lock; the
+# answer is the method's result, or the error.
 import sys
 
 import redis

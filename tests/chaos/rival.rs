@@ -1,4 +1,4 @@
-//! Who shares a lock with redlock and is not redlock: another library, and one who tries over and over to get in too early.
+//! Rivals of redlock for a lock: another library, and a client that tries over and over to get in too early.
 
 use super::contender::{Arena, Contender, Lease, redlock};
 use super::field::{ALLOWANCE, SHORTEST};
@@ -116,7 +116,7 @@ impl Drop for RedisPy {
     }
 }
 
-/// The line of a section of another library that is over at that time.
+/// The line of another library's section that is over at `until`.
 fn line(lock: &str, token: String, until: i64) -> Line {
     Line {
         event: Event::Enter,
@@ -134,7 +134,7 @@ fn line(lock: &str, token: String, until: i64) -> Line {
 
 /// Another library that has a lock from time to time.
 pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
-    // So far may the server's clock jump.
+    // The server's clock may jump ahead by the allowance.
     let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();
     let mut number = 0;
     while contender.arena.goes_on() {
@@ -158,12 +158,12 @@ pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connec
     }
 }
 
-/// How long the leases are that are used to their last millisecond, and how far a server's clock may jump in that time.
+/// The length of leases that are used to their last millisecond, and how far a server's clock may jump in that time.
 const USED_UP: Duration = ms(5000);
 const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
 
-/// Leases that are used to their last millisecond, on a server of their own, whose clock jumps ahead as far as it may as soon as
-/// it has granted one; another tries to come in all the time.
+/// Uses leases to their last millisecond, on a server of their own. As soon as the server has granted a lease, its
+/// clock jumps ahead as far as it may; a rival tries to come in all the time.
 pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
     let (server, arena) = (Redis::with_clock(&[], 3_600), contender.arena);
     contender.environment.insert("REDLOCK_REDIS", server.url());
@@ -192,7 +192,7 @@ pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
     });
 }
 
-/// One who tries to come in every few milliseconds, and stays for as short.
+/// Tries to get the lock every few milliseconds, and releases it at once.
 fn press(arena: &Arena, socket: &Path, name: &'static str) {
     let mut lock = Imitation::new(socket, name, JUMP + ms(30)).unwrap();
     while arena.goes_on() {
@@ -203,7 +203,7 @@ fn press(arena: &Arena, socket: &Path, name: &'static str) {
                 section.leave();
             }
             lock.release();
-            // So that others get it too.
+            // So that others get the lock too.
             std::thread::sleep(ms(100));
         }
     }
