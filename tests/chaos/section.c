@@ -3,7 +3,7 @@
  * KIND is x (exclusive), s (shared), p (the slot in REDLOCK_SLOT) or n and a number (exclusive, --newest; the number
  * stands for the slot). For each lock the section takes flock on a file without blocking. If it does not get one,
  * it has found another section that has the lock at the same time. Every process of a section keeps the flock: the
- * section lasts until the last process has ended. Enter and leave are appended to DIRECTORY/history, as history.rs reads it.
+ * section lasts until the last process has ended. Enter and leave are appended to DIRECTORY/history for history.rs.
  * Sections that end by a clock, and not by redlock, have files of their own (.bounded), which are only looked at here.
  * STATUS: above 128 the section ends by signal STATUS - 128.
  * WAYS: d: SIGTERM is ignored; k: the section has two more processes, one of them in a session of its own.

@@ -1,4 +1,4 @@
-//! One call of redlock, and what must be true of it whatever its input was.
+//! One call of redlock, and what must be true of the call with any input.
 
 use crate::support::{Directory, Redis};
 use nix::sys::resource::{Resource, setrlimit};
@@ -9,11 +9,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every status that README lists, apart from 70, 2 and 3 of Nagios, and those of signals that redlock takes over from its command.
+/// Every status that README lists, apart from 70, from 2 and 3, which only Nagios gets, and from statuses of signals.
 const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
 /// No call waits longer than this for anything that is tried here.
 const LIMIT: Duration = Duration::from_secs(30);
-/// As much address space a call may have, in bytes: no more than a few times the largest reply that is read.
+/// How much address space a call may have, in bytes: a few times the largest reply that redlock reads.
 const MEMORY: u64 = 64 << 20;
 
 /// What all trials share.
@@ -23,7 +23,7 @@ pub(super) struct Ground {
     calls: Cell<usize>,
 }
 
-/// What a call has printed.
+/// The status and the standard output of a call.
 pub(super) struct Output {
     pub(super) status: i32,
     pub(super) stdout: String,
@@ -43,7 +43,7 @@ impl Ground {
         self.directory.path()
     }
 
-    /// Calls redlock with these arguments and variables, and looks at what it does.
+    /// Calls redlock with these arguments and variables, and checks status, output and time.
     #[track_caller]
     pub(super) fn call(&self, arguments: &[OsString], environment: &[(OsString, OsString)]) -> Output {
         self.calls.set(self.calls.get() + 1);
@@ -93,7 +93,7 @@ fn obeyed(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether nothing need be said.
+/// Whether a call with these arguments may fail in silence.
 fn quiet(arguments: &[OsString]) -> bool {
     arguments.iter().any(|argument| argument == "-q" || argument == "--quiet" || argument == "-E")
 }

@@ -1,6 +1,6 @@
-//! Hostile input by chance, from a seed: what users write, what servers answer, what others have left in Redis. Whatever it is,
-//! redlock neither panics nor hangs, has a status that README lists, fills no memory, and sends no control character to a terminal.
-//! `make fuzz MINUTES= SEED=` goes on for longer.
+//! Hostile input by chance, from a seed: words of users, replies of servers, records that others have left in Redis.
+//! With any input redlock neither panics nor hangs, has a status that README lists, fills no memory, and sends no
+//! control character to a terminal. `make fuzz MINUTES= SEED=` runs for longer.
 
 mod call;
 mod records;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 /// How long each kind of input is tried by `make test`.
 const SHORT: Duration = Duration::from_secs(8);
 
-/// So many trials at once.
+/// How many trials run at once.
 const STRANDS: u64 = 4;
 
-/// Something that is tried once, with input that follows from this chance.
+/// One trial, with input that follows from this chance.
 type Trial = fn(&mut Chance, &call::Ground);
 
 #[test]
@@ -36,7 +36,7 @@ fn records_of_others() {
     attack(records::trial, any_seed(), SHORT);
 }
 
-/// What these have found once.
+/// Inputs with which trials have found faults.
 #[test]
 fn found_once() {
     let ground = call::Ground::new();
@@ -47,12 +47,12 @@ fn found_once() {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         ground.call(&words, &variables).status
     };
-    // Marks of writing direction, and control characters of more than one byte, in what is refused and what is shown.
+    // Marks of writing direction, and control characters of more than one byte, in words that are refused or shown.
     assert_eq!(call("completions \u{202e}txt", &[]), 64);
     assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
     assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
     assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
-    // A message that is longer than what is kept for a slow reader was dropped.
+    // A message longer than the buffer for a slow reader was dropped.
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
     // A label of another program in the metrics.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
@@ -60,7 +60,8 @@ fn found_once() {
     let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();
     ground.redis.command(&words);
     assert_eq!(call("status --format prometheus", &[]), 0);
-    // A server whose SCAN finds a key that no pattern matches: one that is shorter than the prefix, one whose characters lie otherwise.
+    // A server whose SCAN finds a key that no pattern matches: shorter than the prefix, or with a character across the
+    // prefix's end.
     for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
         let server = server(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
         for line in ["status", "status --all", "status --format json", "log", "log --format json"] {
@@ -86,8 +87,8 @@ fn any_seed() -> u64 {
     rand(1_000_000_000)
 }
 
-/// Tries it again and again, several at once: most of them wait. Each trial has a seed of its own, which is told when it fails, so
-/// that it can be repeated alone.
+/// Runs trials again and again, several at once, since most only wait. Each trial has a seed of its own. A trial that
+/// fails tells its seed, and can be repeated alone.
 fn attack(trial: Trial, seed: u64, time: Duration) {
     let start = Instant::now();
     let strand = |number: u64| {

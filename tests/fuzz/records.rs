@@ -1,11 +1,11 @@
-//! What others have left in Redis: keys of every type under the names that redlock uses, and records with anything in them.
+//! Records that others have left in Redis: keys of every type under the names that redlock uses, with any content.
 
 use super::call::Ground;
 use crate::support::Chance;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// What the names of keys end with; `-` is the lock itself.
+/// The ends of the keys' names; `-` is the lock itself.
 const KEYS: &str = "-|-|lease|lease|fence|queue|reserved|holds|members|places|fences|log|log:open|open|runs|open|ends|log|log|\
     runs|newest|visits|errors";
 const FIELDS: &str = "token|fence|ttl|since|host|pid|user|label|renewal|revoked|kept|longest|swept|all|0|1|success|failure|once|\
@@ -15,7 +15,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let mut connection = ground.redis.connection();
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
-    // What redlock itself has written, to be changed afterwards.
+    // Redlock itself writes keys, to be changed afterwards.
     if chance.percent(60) {
         let made = "run x --hold-at-least 20s -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
         let made = chance.word(made);
@@ -29,7 +29,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         if chance.percent(25) {
             let _: redis::Value = redis::cmd("DEL").arg(&key).query(&mut connection).unwrap();
         }
-        // One of another type stays as it is.
+        // A key of another type stays as it is.
         let _ = write(chance, &key).query::<redis::Value>(&mut connection);
         if chance.percent(30) {
             let ttl = chance.one_of(&[1_u64, 500, 60_000, 1 << 45]);
@@ -115,7 +115,7 @@ fn environment(ground: &Ground) -> Vec<(OsString, OsString)> {
     vec![("REDLOCK_REDIS".into(), ground.redis.url().into())]
 }
 
-/// One of all commands; what is JSON must be that.
+/// Makes one of these calls; each line of its JSON must be valid.
 fn look(chance: &mut Chance, ground: &Ground) {
     let lines = [
         "status x",

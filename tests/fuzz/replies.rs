@@ -1,4 +1,4 @@
-//! What servers answer: garbage that looks like Redis' protocol, and real replies that were changed on their way.
+//! Replies of servers: garbage that looks like Redis' protocol, and real replies that were changed on their way.
 
 use super::call::Ground;
 use crate::support::{Chance, Endless};
@@ -14,20 +14,20 @@ use std::time::Duration;
 pub(super) enum Manner {
     /// Requests go to a real server, and in its replies the first text becomes the second.
     Replace(PathBuf, &'static str, &'static str),
-    /// Each request is answered by values that were made up.
+    /// Each request is answered by invented values.
     Invent,
-    /// Requests go to a real server, and its replies come back changed, one in so many of them.
+    /// Requests go to a real server, and one in this many of its replies comes back changed.
     Change(PathBuf, u64),
 }
 
-/// A server that answers whatever it likes, until it is dropped.
+/// A server that treats its clients in this manner, until it is dropped.
 pub(super) fn server(manner: Manner, chance: &Chance) -> Endless {
     let chance = chance.clone();
     Endless::serve(move |client, number, _| serve(client, &manner, chance.of(number)))
 }
 
 fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
-    // Nobody is there for longer than a call may take.
+    // No call takes longer, so no thread need wait longer for its client.
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     client.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
     match manner {
@@ -72,7 +72,7 @@ fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> 
     }
 }
 
-/// Writes it whole, byte by byte, or in part before the end of the connection.
+/// Writes a reply whole, byte by byte, or by half before the end of the connection. Returns whether that stays open.
 fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     match chance.below(12) {
         0 => reply.iter().take(200).all(|byte| {
@@ -213,7 +213,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let environment: Vec<(OsString, OsString)> =
         environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let output = ground.call(&arguments, &environment);
-    // One that was told nothing right has not got the lock.
+    // With invented replies only, no call gets the lock.
     if matches!(manner, Manner::Invent) && line.starts_with("acquire") {
         assert_ne!(output.status, 0, "{}", output.stdout);
     }

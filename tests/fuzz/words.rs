@@ -1,4 +1,4 @@
-//! What users write: arguments, variables, redlock.conf.
+//! Words of users: arguments, variables, redlock.conf.
 
 use super::call::Ground;
 use crate::support::Chance;
@@ -15,7 +15,7 @@ const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force
 const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\
     REDLOCK_PASSWORD|REDLOCK_TLS_CA|REDLOCK_REPLICAS|REDLOCK_LABEL|REDLOCK_LOG|REDLOCK_NAME|REDLOCK_TOKEN|\
     REDLOCK_FENCING_TOKEN|REDLOCK_HELD|REDLOCK_SLOT|REDLOCK_URL|COLUMNS";
-/// What has broken other programs. Nothing here waits, or is a place that a call of `local:` would fill.
+/// Texts that have broken other programs. None makes a call wait, or names a directory that `local:` would fill.
 const TEXTS: &str = "| |\t|\n|\r\n|x|backup|a b|-|--|=|,|a,b|*|a*b|\\|{}|}{|a{b}c|\
     -1|0|1|00|1e309|1e-309|NaN|inf|0x10|９|18446744073709551616|-9223372036854775809|4294967296|0.0000000000001|.5|5.|1.5.2|\
     1s|1 s|1s1s|1d 1h|5M|1month|99999999999999999999d|500ms|30d|31d|-5s|1ns|\
@@ -58,7 +58,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     }
     let mut arguments: Vec<OsString> = vec![chance.word(COMMANDS).into()];
     if arguments[0] == "wait" {
-        // It waits for a server too, for as long as it is told.
+        // `wait` would wait for a server too.
         arguments.extend(["--timeout".into(), "300ms".into()]);
     }
     for _ in 0..chance.below(5) {
@@ -68,7 +68,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
             _ => {
                 let option = chance.word(OPTIONS);
                 let value = if option == "-w" { "10ms".into() } else { text(chance) };
-                // A shell line that is understood would be carried out, and by chance be anything.
+                // A random shell line could do anything, so `-c` gets a harmless line.
                 arguments.extend([option.into(), if option == "-c" { "true".into() } else { value }]);
             }
         }

@@ -1,4 +1,4 @@
-//! States in a few words: a search keeps a million of them.
+//! States packed into a few words: a search keeps millions of them.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ pub(super) trait Packable: Copy + Debug {
     fn unpack(words: &Self::Words) -> Self;
 }
 
-/// One word is enough for most.
+/// One word is enough for most states.
 impl<T: Field + Debug> Packable for T {
     type Words = [u64; 1];
 
@@ -30,7 +30,7 @@ pub(super) struct Bits {
     at: u32,
 }
 
-/// What fits into a part of a word. Those that consist of others know their width, and ask for none.
+/// A value that fits into a part of a word. A structure knows its width, and ignores `width`.
 pub(super) trait Field: Copy {
     fn put(self, bits: &mut Bits, width: u32);
     fn get(bits: &mut Bits, width: u32) -> Self;
@@ -86,7 +86,7 @@ impl<T: Field + Default, const N: usize> Field for [T; N] {
     }
 }
 
-/// A type of a few values, the first of which is where all begins.
+/// An enum of a few values; the first is the default.
 macro_rules! variants {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident),* $(,)? }) => {
         $(#[$doc])*

@@ -1,8 +1,8 @@
-//! Which hold a release gives up that names none: by one node, which may be told more than once, and by several, some of which
-//! have missed that there is another hold.
+//! Which hold a release ends if it names none. One node may get the release more than once; of several nodes, some may
+//! not know that there is another hold.
 //!
-//! What must hold: a release gives up one hold, and the lease only with the last of them; and while a job believes in the lease
-//! that it shares, no rival has a quorum.
+//! What must hold: a release ends one hold, and the lease only with the last hold; and while a job believes in the
+//! lease that it shares, no rival has a quorum.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, goes_wrong, is_clean};
@@ -13,12 +13,12 @@ const NODES: usize = 3;
 variants! {
     /// The rule for a release that names no hold.
     Rule {
-        /// With one node: what took the lock where there is no other hold, else nothing, and the client names the newest. With
-        /// several: all are asked first, and told the same hold.
+        /// One node: the release ends the hold that took the lock, if there is no other; else nothing, and the client
+        /// then names the newest. Several nodes: the client asks all first, and names the same hold to each.
         Named,
-        /// Each copy gives up the newest.
+        /// Each copy of the release ends the newest hold.
         Newest,
-        /// With several nodes the rule for one.
+        /// Several nodes, each by the rule for one.
         NamedByEach,
     }
 }
@@ -26,11 +26,11 @@ variants! {
 packed! {
     Node {
         ours: bool = 1,
-        /// It knows of the inner hold.
+        /// The node knows of the inner hold.
         entered: bool = 1,
         rival: bool = 1,
         left: u8 = 2,
-        /// Until when the outer job counts on it.
+        /// For how many ticks the outer job counts on the node.
         counted: u8 = 2,
     }
 }
@@ -38,7 +38,7 @@ packed! {
 packed! {
     State {
         nodes: [Node; NODES],
-        /// The inner hold was entered, and its release was said, so often.
+        /// The inner hold has been entered; `said` tells how often its release was sent.
         inside: bool = 1,
         said: u8 = 2,
         /// The client knows which hold to name.
@@ -53,7 +53,7 @@ struct Holds {
 }
 
 impl Holds {
-    /// A release of the inner hold arrives, which names it or not.
+    /// A release of the inner hold arrives; `named`: it names this hold.
     fn release(self, state: &mut State, at: usize, named: bool) {
         let node = &mut state.nodes[at];
         if !node.ours {
@@ -61,7 +61,7 @@ impl Holds {
         }
         match self.rule {
             Rule::Named | Rule::NamedByEach if node.entered && !named => state.named = true,
-            // Only what took the lock is left.
+            // Only the hold that took the lock is left.
             Rule::Newest if !node.entered => *node = Node { counted: node.counted, ..Node::default() },
             Rule::NamedByEach if !node.entered && !named => *node = Node { counted: node.counted, ..Node::default() },
             _ => node.entered = false,
@@ -99,7 +99,7 @@ impl Space for Holds {
             into.push(self.check(&next).map(|()| next));
         };
         if !state.inside && state.said == 0 {
-            // On any quorum.
+            // The inner hold is entered on any quorum.
             for missed in (0..self.nodes).map(Some).take(if self.nodes > 1 { self.nodes } else { 0 }).chain([None]) {
                 let reached = |at: usize| Some(at) != missed;
                 let has = (0..self.nodes).filter(|&at| reached(at) && state.nodes[at].ours).count();
@@ -113,7 +113,7 @@ impl Space for Holds {
                 }
             }
         }
-        // Said to each node at any time, and again.
+        // The release reaches each node at any time, and more than once.
         if (state.inside || state.said > 0) && state.said < 3 {
             let names = self.nodes > 1 && self.rule == Rule::Named || state.named;
             for at in 0..self.nodes {

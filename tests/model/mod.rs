@@ -1,5 +1,5 @@
-//! Models of what happens between clients and nodes, around the program's own arithmetic: everything that can happen
-//! within bounds, or much of it by chance. A clause that is left out must make the search find what it is there for.
+//! Models of clients and nodes, around the program's own arithmetic: a search goes through everything that can happen
+//! within bounds. If a clause is left out, the search must find the fault that the clause prevents.
 
 #[path = "../../src/lock/fencing.rs"]
 mod fencing;
@@ -23,7 +23,7 @@ use search::{MOST, is_clean, is_clean_so_far, search};
 
 /// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
-/// The same, the first client perhaps without a node.
+/// The same, but the first client may lack a node.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
 /// `release --force` against one client, on nodes that do not restart.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
@@ -35,7 +35,7 @@ const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORC
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
 /// One node, which forgets everything twice.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
-/// Both take the lock from the start, one of them twice, and nothing restarts.
+/// Nobody has the lock. One client tries to take it once, the other one twice, and nothing restarts.
 const TAKING: Bounds = Bounds {
     ttl: [1, 1],
     restarts: 0,
@@ -48,12 +48,12 @@ const TAKING: Bounds = Bounds {
 
 /// Both take the lock once.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// The same, the first one perhaps twice; what a try leaves runs out by itself.
+/// The same, but the first client may try twice, and keys that a try leaves run out by themselves.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
 /// As [`MISSED`], with leases and a quarantine of one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
-/// The first client reads, the second one writes; and the other way round.
+/// The first client reads, the second one writes; in [`WRITER`] the other way round.
 const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
 const READERS: [Claim; 2] = [Claim::Shared; 2];
 const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
@@ -207,10 +207,11 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// As many states of five nodes as are searched, and how many steps that is at least.
+/// How many states of five nodes are searched, and how many steps these must reach.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Over five nodes, as far as that reaches: the first client has the lock on three of them or more, two restart.
+/// Five nodes, as far as the search reaches: two clients take the lock; or one has the lock on three nodes or more, and
+/// two nodes restart.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };

@@ -1,5 +1,5 @@
-//! The success that `--once-per` asks for, as one node keeps it. Each run tells its success; that is taken back where a quorum says
-//! that its lease was lost. Every such word may come late, again, and in any order.
+//! The success that `--once-per` asks for, as one node keeps it. Each run tells its success; a loss takes this back, if
+//! a quorum says that the lease was lost. Each of these words may come late, more than once, and in any order.
 //!
 //! What must hold: the node finds the newest run of which it was told a success and no loss; if both of the two newest runs of which
 //! it was told anything were lost, it may find none. A word that is repeated changes nothing.
@@ -16,19 +16,19 @@ enum Without {
     Again,
     /// A run takes the first place only from an older one.
     NewerThanOnce,
-    /// That one is kept behind it.
+    /// The older run is kept in the second place.
     KeepsReplaced,
-    /// A run that is older than the first, and newer than the second, takes its place.
+    /// A run that is older than the first, and newer than the second, takes the second place.
     Between,
-    /// One that is older than both does not.
+    /// A run that is older than both takes no place.
     NewerThanBefore,
-    /// A loss is noted of either.
+    /// A loss is noted of either run that is kept.
     LossOfEither,
-    /// Its run stays with it.
+    /// A run with a loss keeps its place.
     LossStays,
-    /// A loss is kept where no success was told before it.
+    /// A loss is kept even if no success of its run was told before.
     LossFirst,
-    /// Runs are compared by their fencing tokens, not by the age that a word tells, which may have come late.
+    /// Runs are compared by their fencing tokens, not by the age that a word tells: a word may come late.
     ByFence,
 }
 
@@ -44,14 +44,14 @@ packed! {
     Run {
         number: u8 = 3,
         lost: bool = 1,
-        /// What it is compared by.
+        /// The number by which runs are compared.
         order: u8 = 4,
     }
 }
 
 packed! {
     State {
-        /// Those in the fields `once` and `once_before`.
+        /// The runs in the fields `once` and `once_before`.
         kept: [Run; 2],
         /// Runs that have begun.
         begun: u8 = 3,
@@ -86,7 +86,7 @@ impl Bounds {
 
     /// A word of this run arrives.
     fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Checked {
-        // The server takes the age that a word tells from its own clock.
+        // The server subtracts the age that a word tells from its own clock.
         let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
         let order = if self.is(Without::ByFence) { age } else { number };
         let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);
@@ -105,7 +105,7 @@ fn check(state: &State) -> Checked {
     let newest_first: Vec<(u8, Told)> = told.collect::<Vec<_>>().into_iter().rev().collect();
     let are_both_lost = newest_first.len() > 1 && newest_first[..2].iter().all(|(_, told)| *told == Told::Loss);
     let success = newest_first.iter().find(|(_, told)| *told == Told::Success).map_or(0, |(number, _)| *number);
-    // TAKE reads the first that was not lost.
+    // TAKE reads the first run that was not lost.
     let found = state.kept.iter().find(|run| run.number > 0 && !run.lost).map_or(0, |run| run.number);
     match found {
         _ if found == success => Ok(()),

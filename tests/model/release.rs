@@ -1,5 +1,5 @@
-//! A release that is said again over new connections, to one node that may restart: late copies of it, others that come in
-//! between, a lock that is kept, and the log that the next `--once-per` reads.
+//! A release that is sent again over new connections, to one node that may restart: with late copies, other clients in
+//! between, a lock that is kept after the job, and the log that the next `--once-per` reads.
 //!
 //! What must hold:
 //!
@@ -11,7 +11,7 @@
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// Takes what can happen next.
+/// A function that gets each step that can come next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 /// In ticks.
@@ -26,13 +26,13 @@ enum Without {
     RestOfKeep,
     /// A copy that finds the lease gone looks into the log.
     LooksIntoLog,
-    /// What is gone on another run of the node was forgotten, not taken away.
+    /// A lease that is gone on another run of the node was forgotten, not taken away.
     AnotherRun,
-    /// It was so only if the log has forgotten the run too.
+    /// The lease was forgotten only if the log has forgotten the run too.
     Forgotten,
-    /// Each copy, the first too, tells a node that has forgotten it the whole run.
+    /// Each copy, also the first, carries the whole run for a node that has forgotten the run.
     CarriesRun,
-    /// It does so only if the log does not know the run.
+    /// The node writes this run only if the log does not know it.
     NotTwice,
 }
 
@@ -63,14 +63,14 @@ variants! {
         Runs,
         /// The job has ended, and the release is to be said.
         Ended,
-        /// It is under way.
+        /// The release is under way.
         Saying,
         /// The answers.
         Released,
         Gone,
         GoneOnAnotherRun,
         Other,
-        /// The same, and the log knows the end.
+        /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
         /// What the job is told.
         Fine,
@@ -103,7 +103,7 @@ packed! {
         forced: bool = 1,
         /// The node has forgotten since the job ended.
         forgot: bool = 1,
-        /// It had forgotten the lease, and had granted another, perhaps while the job ran.
+        /// The node had forgotten the lease, and had granted another, perhaps while the job ran.
         overlapped: bool = 1,
     }
 }
@@ -180,7 +180,7 @@ impl Bounds {
     fn restart(&self, state: &mut State) {
         state.restarts -= 1;
         state.run += 1;
-        // What the server had received goes with it.
+        // Requests that the server had received are lost.
         state.late = [LateCopy::default(); 2];
         if state.phase == Phase::Saying {
             state.phase = Phase::Ended;
@@ -188,7 +188,7 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // Until a copy is confirmed again, its end is unknown here.
+            // An end that was confirmed before is unknown to the node now.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }
@@ -220,7 +220,7 @@ impl Bounds {
                 let keep = if self.is(Without::RestOfKeep) { self.keep } else { state.keep };
                 let repeated = state.said > 1;
                 also(&|next| next.phase = self.release(next, keep, repeated));
-                // Executed, and its answer is lost; or it never arrives; or late.
+                // The release is executed, and its answer is lost; or the release never arrives, or arrives late.
                 also(&|next| {
                     self.release(next, keep, repeated);
                     next.phase = Phase::Ended;

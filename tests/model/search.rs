@@ -1,4 +1,4 @@
-//! Breadth-first search through everything that can happen, with the shortest way to what must not.
+//! Breadth-first search through everything that can happen, with the shortest way to a fault.
 
 use super::bits::Packable;
 use std::fmt::Debug;
@@ -6,9 +6,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Instant;
 
-/// More states than any of the searches has; what is cut off here was not searched.
+/// More states than any of the searches has: a search that reaches this number is incomplete.
 pub(super) const MOST: usize = 20_000_000;
-/// What is wrong where a hope may stay open for ever.
+/// The fault of a search in which a hope may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
 /// A state, or what is wrong with it.
@@ -47,7 +47,7 @@ macro_rules! bounds {
             }
         }
 
-        /// What goes wrong without a clause, and after how many steps.
+        /// Without this clause, `what` goes wrong after `steps` steps.
         #[track_caller]
         $vis fn without(without: Without, mut bounds: Bounds, what: &str, steps: usize) {
             bounds.without = without;
@@ -57,14 +57,14 @@ macro_rules! bounds {
 }
 pub(super) use bounds;
 
-/// What must come to pass, whatever is done, and with probability one where chance decides.
+/// Something that must come sooner or later: in every order of steps, and with probability one where chance decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
-    /// It is so, or there is nothing to wait for.
+    /// It has come, or there is nothing to wait for.
     Fulfilled,
     /// Not yet, and anything may come next.
     Open,
-    /// Not yet, and chance decides what comes next: each step has its share.
+    /// Not yet, and chance decides what comes next: each step has some probability.
     ByChance,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Hope {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) states: usize,
-    /// The steps behind which all states were seen.
+    /// How many steps have been searched completely.
     pub(super) depth: usize,
     /// The bound was reached before all states were seen.
     pub(super) cut: bool,
@@ -82,9 +82,9 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) what: &'static str,
-    /// The states on the way, without the last.
+    /// The states on the way to the fault, without the last.
     pub(super) trace: Vec<String>,
-    /// Where it may stay for ever from then on.
+    /// The states from there on, among which a hope may stay open for ever.
     pub(super) circle: Vec<String>,
 }
 
@@ -93,11 +93,12 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// Where those of the depth that is searched end, and its number.
+    /// Where the states of the depth that is being searched end, and the number of this depth.
     level: (usize, usize),
     /// Open addressing; 0 is empty, else the place plus 1.
     table: Vec<u32>,
-    /// Of the states whose hope is not fulfilled: which states come next, one behind the other, and where those of each end.
+    /// The next states of all states with an open hope, one list behind the other; `ends`: where the list of each state
+    /// ends.
     edges: Vec<u32>,
     ends: Vec<u32>,
 }
@@ -146,7 +147,7 @@ impl<P: Space> Seen<'_, P> {
         self.space.show(&self.state(at))
     }
 
-    /// The states on the way to this one, and it.
+    /// The states on the way to this state, and this state.
     fn trace(&self, mut at: usize) -> Vec<String> {
         let mut trace = vec![self.show(at)];
         while self.parents[at] as usize != at {
@@ -157,8 +158,8 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The first state from which the hope may stay open for ever: in each of these states some step leads to another, and where
-    /// chance decides all do; or none leads anywhere.
+    /// The first state from which the hope may stay open for ever. From each such state some step (where chance
+    /// decides: every step) leads to another such state, or there is no step at all.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -238,7 +239,7 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Nothing goes wrong as far as so many states reach, and so many steps.
+/// Nothing goes wrong in the first `most` states, which must reach `steps` steps.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -258,7 +259,7 @@ fn clean_part(space: &impl Space, most: usize) -> Found {
     found
 }
 
-/// This goes wrong, after so many steps.
+/// `what` goes wrong, after `steps` steps.
 #[track_caller]
 pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     let start = Instant::now();
@@ -268,8 +269,8 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     note(space, &format!("fault {steps}"), found.states, start);
 }
 
-/// Leaves a line on the search for `make model`, in the file that this variable names: its states, its seconds, how far it went or
-/// after how many steps it found the fault, and the bounds, without what they do not let happen.
+/// Writes a line on the search for `make model`, into the file that TEST_MODELS names: states, seconds, how far the
+/// search went or after how many steps it found the fault, and the bounds that are not 0, false or `Nothing`.
 fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
     let Some(file) = std::env::var_os("TEST_MODELS") else { return };
     let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());
