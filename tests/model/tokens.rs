@@ -1,12 +1,13 @@
-//! Fencing tokens, whatever clocks and leases do: a lease ends on a node whenever it likes, as behind a clock that jumps or a key
-//! that is deleted, requests arrive at any time or never, clients stop anywhere, and each counter grows by as much as a client's
-//! clock makes it. The client decides by the real [`fencing::vote`].
+//! Fencing tokens, whatever clocks and leases do: a lease ends on a node at any time (a clock jumps, a key is deleted),
+//! requests arrive at any time or never, clients stop anywhere, and a grant raises a counter by different steps, as a
+//! client's clock does. The client decides by the real [`fencing::vote`].
 //!
 //! A lease is *won* when q nodes have stood at its fencing token while they had it. What must hold: on every node where two won leases
 //! stood, the one that was granted later has the larger token.
 //!
-//! Any two quorums share a node, and on one node leases come one after the other, so this puts the won leases into an order in which
-//! their tokens grow: none comes twice, and one whose quorum was granted after another had been won is the larger one.
+//! Any two quorums share a node, and on one node leases come one after the other. So the won leases have an order in
+//! which their tokens grow: no token comes twice, and a lease whose quorum was granted after another had been won has
+//! the larger token.
 //!
 //! Nodes do not forget here: that is in the model of leases, and chaos has the clocks that are off.
 
@@ -15,7 +16,7 @@ use super::fencing;
 use super::quorum::quorum;
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// Takes what can happen next.
+/// A function that gets each step that can come next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 const NODES: usize = 3;
@@ -26,10 +27,10 @@ enum Without {
     Nothing,
     /// The token is written back to nodes that stand lower.
     WriteBack,
-    /// The write-back looks whose lease it is. (As long as that lasts, no other lease counts on its node: for safety's sake alone it
-    /// looks at the counter too.)
+    /// The write-back checks that the node still has the lease. (Meanwhile no other lease raises the node's counter:
+    /// the write-back checks the counter only to be safe.)
     Owner,
-    /// It looks at neither.
+    /// The write-back checks lease and counter; without this, neither.
     OwnerAndCounter,
 }
 
@@ -38,13 +39,13 @@ bounds! {
         leases: usize = LEASES,
         /// By how much a grant raises the counter at most.
         jumps: u8 = 2,
-        /// Those that are won may be given again to nodes that have lost them.
+        /// Leases that are won may be given again to nodes that have lost them.
         rejoins: bool = false,
     }
 }
 
 variants! {
-    /// What a node knows of a lease, and its client of that.
+    /// The progress of a lease on a node, and what the lease's client knows of that.
     Step {
         /// The request to take the lock is under way, or lost.
         Asked,
@@ -62,9 +63,9 @@ variants! {
 packed! {
     Side {
         step: Step = 3,
-        /// The counter with which it was granted, until the client has decided.
+        /// The counter with which the lease was granted, until the client has decided.
         counter: u8 = 4,
-        /// How many leases the node had granted by then.
+        /// How many leases the node had granted by then, with this one.
         order: u8 = 2,
     }
 }
@@ -81,7 +82,7 @@ packed! {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     nodes: [Node; NODES],
-    /// Of the leases whose client has decided; 0: not yet.
+    /// The token of each lease; 0: its client has not decided yet.
     tokens: [u8; LEASES],
 }
 
@@ -155,7 +156,7 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // It may have had another between.
+                // The node may have had another lease in between.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }
@@ -178,7 +179,7 @@ impl Bounds {
             side.step = match side.step {
                 _ if vote.behind.contains(&at) => Step::Behind,
                 _ if heard.contains(&at) => Step::Stands,
-                // What it still asks for may come late.
+                // A request that is still under way may be granted late.
                 Step::Asked => Step::Asked,
                 _ => Step::Without,
             };

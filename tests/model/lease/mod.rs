@@ -3,14 +3,14 @@
 //! A client takes the lock, writes the fencing token back where a node is behind, renews, re-creates by the real
 //! [`judge`], releases, is late, or stops forever. Requests and answers are lost or late, also behind a restart; the
 //! clock may tick between any two steps. Times are kept relative to now, so nothing bounds how long all of it takes.
-//! What is alike but for the order of the nodes counts once.
+//! States that differ only in the order of the nodes count once.
 //!
 //! What must hold:
 //!
 //! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has not
 //!   restarted);
 //! * each lease that is won has a larger fencing token than those won before; a reader's is no smaller than that of the
-//!   writers before it, and smaller than that of the next; each place has tokens of its own;
+//!   writers before it, and smaller than that of the next writer; each place has tokens of its own;
 //! * a node on which a later lease was granted is not given an earlier one again (one node), and a client that believes
 //!   in its lease has not been overtaken (several);
 //! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
@@ -30,47 +30,47 @@ mod table;
 pub(super) enum Without {
     /// All of them are there.
     Nothing,
-    /// A node in quarantine votes like another.
+    /// A node in quarantine has no vote.
     Quarantine,
-    /// Row 1: re-creation also when the node's deadline had passed.
+    /// Re-creation at once only if the node's deadline has not passed.
     NotPassed,
-    /// Row 1: *passed* is judged by the moment at which the answers are in; here, by that at which the round was sent.
+    /// *Passed* means: when the answers are in, not when the round was sent.
     PassedByNow,
-    /// Rows 1 and 3: re-creation before q others confirm also behind the quarantine, or where it is off.
+    /// Re-creation at once only while the node is in quarantine, or is the only node.
     StillQuarantined,
-    /// Row 3 and 4: q others need not confirm.
+    /// Else re-creation only if q others confirm.
     ByOthers,
-    /// Row 4: a node in quarantine that never confirmed is given the lease.
+    /// A node in quarantine gets the lease only if an earlier run of it confirmed.
     NotWhileQuarantined,
-    /// Row 5: on the same run of the node, the deadline not passed.
+    /// A lease that is gone on the same run of the node, before the deadline, was deleted: no re-creation.
     RemovedOnPurpose,
-    /// Row 5 for the rest of the lease.
+    /// And none on this node for the rest of the lease.
     ForTheRestOfTheLease,
-    /// The run in the request.
+    /// The request names the run of the node.
     RunInRequest,
-    /// The script's look at the counter; the client looks at what came with *gone*.
+    /// The script looks at the counter; without this, the client looks at the counter that came with *gone*.
     CounterInScript,
-    /// What comes after the validity counts for nothing.
+    /// Answers after the end of validity count for nothing.
     InTime,
-    /// Another's key voids what was known of the node.
+    /// Another's key voids the node's deadline.
     VoidByAnother,
-    /// Another's key before the deadline had passed: ours was removed on purpose, for the rest of the lease.
+    /// Another's key before the deadline: ours was deleted, so no re-creation on this node for the rest of the lease.
     AnotherAfterRemoval,
-    /// What is gone, and not in quarantine any more, voids it.
+    /// *Gone* voids the node's deadline, unless the lease is re-created at once.
     VoidByGone,
     /// The fencing token is written back.
     WriteBack,
-    /// With a confirmation comes the run of the node.
+    /// A confirmation brings the run of the node.
     RunOfConfirmation,
     /// A try at another place has another token.
     PlaceOfToken,
     /// Leases of one shape do not fit beside those of another.
     Shape,
-    /// A reader's clock counts where too few nodes have a counter.
+    /// The client's clock counts if too few nodes have a counter.
     ReaderSeeds,
-    /// ... where some have one, but no quorum.
+    /// ... also if some nodes have a counter, but fewer than q.
     QuorumCounts,
-    /// A node that has no counter does not take a reader's clock for one by itself.
+    /// One of several nodes, if it has no counter, does not take a reader's clock as its counter.
     NodeTellsNothing,
     /// A reader's fencing token is written back.
     ReaderWritesBack,
@@ -81,7 +81,7 @@ pub(super) enum Without {
 pub(super) enum Claim {
     Exclusive,
     Shared,
-    /// One place of so many.
+    /// One place of this many.
     Slots(u8),
 }
 
@@ -109,7 +109,7 @@ bounds! {
         /// How often each client may try to take the lock.
         tries: [u8; 2] = [0, 1],
         force: bool = false,
-        /// The first client has the lock to begin with, on all nodes or any quorum of them.
+        /// Where the first client has the lock to begin with.
         held: Held = Held::Everywhere,
         /// Which clients renew.
         renews: [bool; 2] = [true, false],
@@ -180,7 +180,7 @@ impl Bounds {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
 
-    /// What a node that confirms is good for: what is left of the ttl since the request.
+    /// For how long a confirmation counts: the time left of the ttl since the request.
     fn good_for(&self, state: &State, client: usize) -> u8 {
         self.ttl[client].saturating_sub(state.clients[client].age)
     }
@@ -192,7 +192,7 @@ impl Bounds {
         }
     }
 
-    /// Nothing more is to be done with the lease but to delete its keys.
+    /// Ends the lease; only its keys may remain to be deleted.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -215,7 +215,7 @@ impl Bounds {
 
     fn tick(&self, state: &mut State) {
         if matches!(state.rest.forced, 1 | 2) && !self.is_forced(state) {
-            state.rest.forced = 3; // it goes to all nodes at once, or has to be repeated
+            state.rest.forced = 3; // the deletion reaches all nodes at once, or has to be repeated
         }
         for node in &mut state.nodes {
             node.quarantined = node.quarantined.saturating_sub(1);
@@ -261,7 +261,7 @@ impl Bounds {
         state.rest.asked += 1;
         state.clients[client].tries -= 1;
         state.clients[client].phase = Phase::Taking;
-        // Who asks later has a later clock; until it is won, this stands for the fencing token.
+        // A client that asks later has a later clock. Until the lease is won, `fence` is this clock.
         state.clients[client].fence = state.rest.asked;
         for node in &mut state.nodes {
             if node.entries[client].left > 0 && !self.is(Without::PlaceOfToken) {
@@ -342,7 +342,7 @@ impl Bounds {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
         let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        // A single node forgets what its clients' clocks may not have passed yet.
+        // A single node that restarts forgets its counter, and the clients' clocks may not have passed this yet.
         let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
@@ -356,20 +356,21 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The clock of a client that decides on the fencing token of its lease; until then it stands in the place of that.
+    /// The clock of a client that decides on its fencing token: until then `fence` is the clock.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
         if ignores { 0 } else { state.clients[client].fence.into() }
     }
 
-    /// Slots, and what has no place: their fencing tokens have nothing to do with each other.
+    /// Whether only one of the clients wants a slot: then the two fencing tokens have nothing to do with each other.
     fn mixes(&self) -> bool {
         let [one, other] = self.claims.map(|claim| matches!(claim, Claim::Slots(_)));
         one != other
     }
 
-    /// The largest fencing token that was won at this place; for readers and writers, of writers, and of readers.
+    /// The largest fencing token that was won at this place, and 0; without places, that of writers, and that of
+    /// readers.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -392,7 +393,7 @@ impl Bounds {
         self.send(state, client, Kind::Extend);
     }
 
-    /// What has come is all that comes in time.
+    /// The client judges the answers that have come; others do not come in time.
     fn judge(&self, state: &mut State, client: usize) {
         let mut backing = backing(state, client, self.nodes);
         let mut overtaken = false;
@@ -453,7 +454,7 @@ impl Bounds {
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // Passed since the round was sent: that is now, at the latest.
+        // A deadline that has passed since the round was sent counts as now.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -543,7 +544,7 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // One that meets a restart may have to be repeated.
+                    // A deletion that meets a restart may have to be repeated.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

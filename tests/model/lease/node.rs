@@ -5,7 +5,7 @@ use super::state::{Client, EARLIER, Entry, Kind, Node, Phase, Slot, State};
 use super::{Bounds, Claim, NOW, Without, at, backing};
 
 impl Bounds {
-    /// Whose an entry of a node is.
+    /// The client whose lease an entry of a node is.
     fn owner(node: &Node, entry: usize) -> usize {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }
@@ -23,7 +23,7 @@ impl Bounds {
         })
     }
 
-    /// The client's lease is there. Its token belongs to its place, so it is nowhere else.
+    /// Whether the client's lease is there. Its token belongs to its place, so the lease is at no other place.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
@@ -33,7 +33,7 @@ impl Bounds {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
 
-    /// take.lua: the fencing token, if the lease fits at the place that the client names.
+    /// take.lua: the node's counter, if the node grants the place that the client names.
     fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<u8> {
         let Client { place, fence: clock, .. } = state.clients[client];
         let node = &mut state.nodes[index];
@@ -53,7 +53,7 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua. Whether the node stands at the token, or above that of a reader.
+    /// fence.lua. Whether the node then stands at the token, or above a reader's token.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);

@@ -61,16 +61,16 @@ packed! {
     }
 }
 
-/// The place among the entries of a client's lease of an earlier try.
+/// The index of the entry for a lease of an earlier try.
 pub(super) const EARLIER: usize = 2;
 
 packed! {
     Node {
         /// The present lease of each client, and an earlier one.
         entries: [Entry; 3],
-        /// Whose the earlier one is.
+        /// The client whose lease the earlier one is.
         earlier: u8 = 1,
-        /// Of readers and writers the first; of slots, one for each place.
+        /// Readers and writers use the first counter; of slots, each place has one.
         counters: [u8; 2] = 3,
         /// From 1.
         run: u8 = 2,
@@ -85,7 +85,7 @@ packed! {
 packed! {
     Client {
         phase: Phase = 3,
-        /// Since the present requests were sent.
+        /// Ticks since the present requests were sent.
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
@@ -98,7 +98,7 @@ packed! {
     Rest {
         restarts: u8 = 2,
         late: u8 = 2,
-        /// The largest fencing token that was won: of writers and of readers, or of each place.
+        /// The largest fencing tokens that were won: by writers and by readers, or at each place.
         won: u8 = 3,
         won_besides: u8 = 3,
         /// How many leases were asked for: the clock that seeds the counters.
@@ -131,7 +131,7 @@ impl Packable for State {
             }
             *word = node.word();
         }
-        // Those that there are not, which have no run, stay behind the others.
+        // Nodes that do not exist have no run, and stay behind the others.
         words[..NODES].sort_unstable_by(|one, other| other.cmp(one));
         words[NODES] = self.clients.word() | self.rest.word() << 24;
         words

@@ -1,4 +1,4 @@
-//! The table of re-creation once more, from its description, each clause of which can be left out.
+//! The table of re-creation, written again from its description; each clause can be left out.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
 use super::Without;
@@ -13,7 +13,7 @@ enum Row {
     ByOthers,
 }
 
-/// The table once more, from its description, each clause of which can be left out.
+/// Judges a round by the table, with one clause left out.
 pub(super) fn judge_without(
     without: Without,
     nodes: &mut [Backing<i8, u8>],

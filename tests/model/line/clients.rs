@@ -52,7 +52,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Pauses last longer than requests, and end by chance: of one waiter before that of another, or at the same time.
+    /// Pauses last longer than requests, and end by chance: one waiter's before another's, or both at the same time.
     fn end_pauses(&self, state: &State, also: Also<'_>) {
         for ends in 1..1 << WAITERS {
             let is_of = |me: usize| ends & 1 << me != 0;
@@ -203,7 +203,7 @@ impl Bounds {
         (state.waiters[me].phase, state.waiters[me].age) = (Phase::Trying, 0);
     }
 
-    /// Of the nodes that have answered the waiter has heard some: so many that the others do not matter.
+    /// The waiter decides by answers that it has heard, as soon as the other answers do not matter.
     fn decide(&self, state: &State, me: usize, also: Also<'_>) {
         for heard in 0..1usize << NODES {
             let of = |index: usize| heard & 1 << index != 0;
@@ -230,7 +230,7 @@ impl Bounds {
                     Ok(())
                 }),
                 Verdict::No if is_explained || all => also(&|next| self.go_back(next, me, of)),
-                // It has come too late, or answers are missing that matter.
+                // All answers are in, but the quorum has come too late.
                 Verdict::Yes | Verdict::Open if all => also(&|next| self.go_back(next, me, of)),
                 _ => {}
             }
@@ -277,7 +277,7 @@ impl Bounds {
         without
     }
 
-    /// Fewer than q nodes have granted it: undoes the try, and decides when to look again.
+    /// Fewer than q nodes have granted the lock: undoes the try, and decides when to look again.
     fn go_back(&self, state: &mut State, me: usize, heard: impl Fn(usize) -> bool) -> Checked {
         state.waiters[me].look = self.next_look(state, me, &heard);
         state.waiters[me].phase = Phase::RollingBack;
@@ -323,7 +323,7 @@ impl Bounds {
         in_ticks(regular.min(left))
     }
 
-    /// What must not be; and notes who has been in line while another had the lock.
+    /// Checks what must hold, and notes which waiters have been in line while another had the lock.
     fn check(&self, state: &mut State) -> Checked {
         if (0..=HOLDER).filter(|&client| state.holds(client)).count() > 1 {
             return Err(TWO_HOLDERS);
@@ -331,7 +331,7 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // What cannot be reached is not told.
+            // Nodes that cannot be reached are not told that the waiter leaves.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

@@ -45,7 +45,7 @@ impl Bounds {
             });
         }
         if rest.interrupts > 0 && waiter.wants() {
-            // A server may notice that it does not listen any more before it leaves, or later.
+            // The server may notice that the waiter does not listen any more before the waiter leaves, or later.
             for hears in [false, true] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -60,7 +60,7 @@ impl Bounds {
         }
     }
 
-    /// A connection is cut: what is under way over it is lost, or arrives behind what is said again over a new one.
+    /// A connection is cut: a request under way is lost, or arrives after it was sent again over a new connection.
     fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
         let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
         let tries = state.waiters[me].phase == Phase::Trying;
@@ -114,8 +114,8 @@ impl Bounds {
         }
     }
 
-    /// What a node has in hand is lost with its connections; `all`: with all that it knows. A holder gives it its lease again,
-    /// before anybody else can have it.
+    /// A node loses its connections with all requests under way; `all`: and all that it knows. A holder gives the node
+    /// its lease again, before another client can have it.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

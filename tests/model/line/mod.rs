@@ -2,8 +2,8 @@
 //!
 //! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on each
 //! node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts: [`node`]).
-//! The release of the first holder, what undoes a try, and what leaves the line reach each node at another moment. Waiters are
-//! numbered by their tickets, the same on all nodes, and come in any order. A tick is half a second: the searches with clocks
+//! The release of the first holder, and requests that undo a try or leave the line, reach each node at another moment. Waiters
+//! are numbered by their tickets, the same on all nodes, and come in any order. A tick is half a second: the searches with clocks
 //! have looks, and leases and reservations that run out; the others have calls alone. Requests take less than a random pause
 //! (a tick may end in it), unless a search says that pauses may be quick. What can happen besides: [`failures`].
 //!
@@ -12,14 +12,13 @@
 //! * no two clients believe that they have the lock;
 //! * while the lock is free and a live waiter wants it, it is granted sooner or later: in every order of all steps, with
 //!   probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line for good;
-//! * first come, first served: who is alive, and has stood in line on a quorum of the nodes that the last holder had, heard there,
-//!   is not overtaken by one with a later ticket, unless it has itself met a failure, or a node has;
-//! * with `--newest`, no number is granted behind a larger one, unless a node has forgotten that;
+//! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not overtaken
+//!   by a waiter with a later ticket, unless the first of these, or a node, has met a failure;
+//! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
 //! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
 //!
 //! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer than q
-//! nodes back it: all that is in the model of leases. Members, fencing tokens, passers-by, and more dead waiters than a script
-//! drops are not in this one.
+//! nodes back it: all that is in the model of leases. Members, fencing tokens and passers-by are not in this model.
 
 use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
 use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};
@@ -33,11 +32,11 @@ mod state;
 const TTL: u8 = 3;
 /// How long a node is reserved for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
-/// The first in line looks by itself: 400 ms.
+/// After this many ticks the first in line looks by itself: 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// The others: (r + 1) seconds.
+/// Ticks for each rank, after which the others look: r + 1 seconds at rank r.
 const OTHERS_LOOK: u8 = 2;
-/// A try is repeated after too few nodes could answer.
+/// After this many ticks a try is repeated if too few nodes could answer.
 const AFTER_FAILURE: u8 = 1;
 
 /// A clause of the scripts or of the waiter that is left out.
@@ -47,9 +46,9 @@ enum Without {
     Nothing,
     /// A try that fewer than q nodes granted is undone.
     RollBack,
-    /// What is undone keeps its place in line.
+    /// A waiter whose try is undone keeps its place in line.
     KeepsPlace,
-    /// It is repeated after a pause, not at once.
+    /// A try that was undone is repeated after a pause, not at once.
     Pause,
     /// Waiters look by the clock.
     Looks,
@@ -61,38 +60,38 @@ enum Without {
     OneTicket,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
-    /// LEAVE does.
+    /// LEAVE does so too.
     LeaveCarries,
     /// A node that has called a waiter is reserved for it.
     Reservation,
     /// A release calls the next.
     ReleaseCalls,
-    /// A waiter that leaves calls the next where it was called.
+    /// A waiter that leaves calls the next.
     LeaveCalls,
-    /// Who has the lock leaves the line of the nodes that did not grant it.
+    /// A waiter that gets the lock leaves the line of all nodes.
     StepOut,
     /// A node that has restarted grants nothing for a while.
     Quarantine,
     /// With `--newest`, a grant raises the register of the node.
     GrantRaises,
-    /// Re-creation does.
+    /// Re-creation raises the register too.
     RecreateRaises,
-    /// Whoever is superseded takes back all that it has.
+    /// A waiter that is superseded takes back all that it has.
     SupersededLeaves,
 }
 
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// Those that are in line from the start, alive and heard, the first ones.
+        /// How many of them, the first ones, are in line from the start, alive and listening.
         in_line: u8 = 0,
-        /// Behind them, those that are heard, and are about to ask. The others may come at any time.
+        /// How many behind these listen, and are about to ask. The others may come at any time.
         about_to: u8 = 0,
         /// The first holder has its lease on all nodes, not on a quorum.
         everywhere: bool = false,
         /// Waiters look by the clock, and time passes; or there are calls alone.
         clocks: bool = false,
-        /// Pauses may end at any moment; then nothing is said of what comes sooner or later.
+        /// Pauses may end at any moment; then the search does not tell what comes sooner or later.
         quick_pauses: bool = false,
         /// How often each of these may happen: a waiter or the holder dies,
         kills: u8 = 0,
@@ -106,7 +105,8 @@ bounds! {
         outages: u8 = 0,
         /// a connection is cut, with what is under way,
         cuts: u8 = 0,
-        /// what undoes a try is said again over a new connection, and the server takes up the first one later.
+        /// the request that undoes a try is sent again over a new connection, and the server takes up the first one
+        /// later.
         lates: u8 = 0,
         /// The numbers of `--newest` of the waiters, and of the first holder; 0: none.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
@@ -176,15 +176,15 @@ impl Space for Bounds {
 
 /// The holder has its lease on a quorum. One waiter is in line, another is about to ask; there is no look by the clock.
 const CALLS: Bounds = Bounds { waiters: 2, in_line: 1, about_to: 1, ..Bounds::LEAST };
-/// Two are about to ask.
+/// Two waiters are about to ask.
 const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
-/// One comes, and subscribes first.
+/// One waiter comes, and subscribes first.
 const COMES: Bounds = Bounds { waiters: 1, in_line: 0, about_to: 0, ..CALLS };
-/// Two are in line, and the holder has its lease everywhere.
+/// Two waiters are in line, and the holder has its lease everywhere.
 const IN_LINE: Bounds = Bounds { in_line: 2, about_to: 0, everywhere: true, ..CALLS };
-/// Three are.
+/// Three waiters are in line.
 const THREE: Bounds = Bounds { waiters: 3, in_line: 3, ..IN_LINE };
-/// They look by the clock.
+/// Two waiters in line look by the clock.
 const CLOCKS: Bounds = Bounds { clocks: true, ..IN_LINE };
 const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
 /// One waiter, whose connections are cut.
@@ -256,7 +256,7 @@ fn a_node_that_has_forgotten_must_not_vote() {
 /// The first waiter has a smaller number than the second, or a larger one.
 const NUMBERS: [[u8; HOLDER + 1]; 2] = [[1, 2, 0, 0], [2, 1, 0, 0]];
 const SMALLER_FIRST: Bounds = Bounds { numbers: NUMBERS[0], ..RIVALS };
-/// The holder has a larger number than one that comes, and gives its lease back to a node that has forgotten.
+/// The holder has a larger number than the waiter that comes, and gives its lease again to a node that has forgotten.
 const OUTDATED_BY_HOLDER: Bounds =
     Bounds { waiters: 1, in_line: 0, about_to: 1, clocks: true, restarts: 2, numbers: [1, 0, 0, 2], ..CALLS };
 

@@ -69,7 +69,7 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// take.lua: the answer; where it is held, also by whose token, and the waiter's rank.
+    /// take.lua: the answer; of a refusal also the token that has the lock, and the waiter's rank.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -136,7 +136,7 @@ impl Bounds {
         }
     }
 
-    /// undo.lua of one that leaves; of one that has the lock without that.
+    /// undo.lua for a waiter that leaves; `keeps`: for a waiter that has the lock, and keeps its lease.
     fn leave(&self, node: &mut Node, me: usize, keeps: bool) {
         let carries = std::mem::take(&mut node.sides[me].carries) && !self.is(Without::LeaveCarries);
         if !keeps && node.key == token(me) || carries && node.key == earlier(me) || node.key == reserved(me) {
@@ -186,7 +186,7 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// The node takes up what undoes a try, which its client has said again since.
+    /// The node takes up a late request that undoes a try; the client has sent it again since.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}
@@ -195,7 +195,7 @@ impl Bounds {
         }
     }
 
-    /// Half a second passes on a node. Those who live renew their leases.
+    /// Half a second passes on all nodes. Live holders renew their leases.
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {

@@ -16,7 +16,7 @@ pub(super) const fn token(client: usize) -> u8 {
     1 + 2 * client as u8
 }
 
-/// The token of any try of a waiter before that.
+/// The token of any earlier try of a waiter.
 pub(super) const fn earlier(waiter: usize) -> u8 {
     2 + 2 * waiter as u8
 }
@@ -27,18 +27,18 @@ pub(super) const fn reserved(waiter: usize) -> u8 {
 }
 
 variants! {
-    /// What is between a waiter and a node. Requests over one connection are taken up in their order.
+    /// The request or the answer between a waiter and a node. Requests over one connection are taken up in their order.
     Request {
         Nothing,
         /// Requests under way: a try,
         Take,
-        /// what undoes it and keeps the place in line, behind the try or alone,
+        /// a request that undoes the try and keeps the place in line, behind the try or alone,
         TakeUndo,
         Undo,
-        /// what leaves the line of a node whose grant is not needed,
+        /// a request that leaves the line, once the waiter has the lock,
         TakeStepOut,
         StepOut,
-        /// what takes back all,
+        /// a request that takes back all,
         TakeLeave,
         Leave,
         Release,
@@ -49,13 +49,13 @@ variants! {
         /// A larger number has come.
         Superseded,
         Quarantined,
-        /// None: the node cannot be reached, or has lost the connection.
+        /// No answer: the node cannot be reached, or has lost the connection.
         Fault,
     }
 }
 
 variants! {
-    /// What undoes a try, over a connection that its client has given up: the server takes it up when it likes.
+    /// A request that undoes a try, over a connection that its client has given up: the server takes it up at any time.
     Late { Nothing, OfLatest, OfEarlier }
 }
 
@@ -63,17 +63,17 @@ packed! {
     /// What a waiter has with one node.
     Side {
         request: Request = 4,
-        /// By whose token it is held, and how many are in line before the waiter, as the answer says.
+        /// From the answer: the token that has the lock, and how many are in line before the waiter.
         by: u8 = 3,
         rank: u8 = 2,
         late: Late = 2,
-        /// The node sees it listen.
+        /// The node counts the waiter as a listener.
         hears: bool = 1,
-        /// Messages that it has not read.
+        /// Messages that the waiter has not read.
         go: bool = 1,
         head: bool = 1,
         in_line: bool = 1,
-        /// It has read "go" since it looked the last time.
+        /// The waiter has read "go" since its last look.
         called: bool = 1,
         /// The node has not confirmed that it has undone all tries before the latest.
         carries: bool = 1,
@@ -84,7 +84,7 @@ packed! {
     Node {
         /// [`FREE`], a token, or [`reserved`].
         key: u8 = 4,
-        /// Ticks until that runs out.
+        /// Ticks until the key expires.
         left: u8 = 2,
         /// Ticks until the node has a vote.
         quarantined: u8 = 2,
@@ -109,7 +109,7 @@ variants! {
     Phase {
         /// It has not come yet.
         New,
-        /// It waits until a quorum would be heard.
+        /// It waits until a quorum of the nodes counts it as a listener.
         Listening,
         Waiting,
         /// A try is under way.
@@ -132,7 +132,8 @@ variants! {
     }
 }
 
-/// When a waiter looks: now, after a random pause, in so many ticks and this, or never.
+/// When a waiter looks: now, after a random pause, after some ticks and a pause (their number plus [`PAUSE`]), or
+/// never.
 pub(super) const NOW: u8 = 0;
 pub(super) const PAUSE: u8 = 1;
 pub(super) const NEVER: u8 = 7;
@@ -291,7 +292,7 @@ impl State {
         }
     }
 
-    /// Something goes on that takes less than a pause: half a second passes only behind that.
+    /// Whether something goes on that takes less than a pause: half a second passes only when this is over.
     pub(super) fn is_busy(&self) -> bool {
         let nodes = || self.nodes.iter().filter(|node| !node.away);
         nodes().any(|node| node.releases)

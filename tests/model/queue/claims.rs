@@ -33,7 +33,8 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// Two of a kind have the lock, where the last waiter is such; then one stands in line at most of two.
+/// If the last waiter and the holder have the same claim, other than exclusive, both have the lock; then at most two
+/// waiters stand in line.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -41,7 +42,7 @@ fn with(mix: Mix, bounds: Bounds) -> Bounds {
     Bounds { claims: mix, passer_by, holders, in_line, ..bounds }
 }
 
-/// The same as for exclusive locks, in as many ticks.
+/// Nothing goes wrong with these mixes, each with its `most_free`.
 #[track_caller]
 fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     for &(mix, most_free) in mixes {
@@ -49,9 +50,9 @@ fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     }
 }
 
-/// Beside two who hold it, one waiter is interrupted, and one dies or freezes.
+/// One waiter is interrupted, and one freezes.
 const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET };
-/// The lock is freed by force, and one dies.
+/// The lock is freed by force, and one client dies.
 const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
 const OLDER_FORCE: Bounds = Bounds { older_force: true, ..FORCE };
 /// One dies, and one freezes.
@@ -70,7 +71,7 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // An older version's farewell only tells the next that it is first, which then looks.
+    // An older version that leaves only tells the next waiter that it is first; this waiter then looks.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 
@@ -125,7 +126,7 @@ fn every_mix_is_clean_under_all_bounds() {
     }
 }
 
-/// What goes wrong without a clause, where it is clean with it.
+/// Without this clause, `what` goes wrong in a mix that is clean with the clause.
 #[track_caller]
 fn costs(clause: Without, mix: Mix, bounds: Bounds, most_free: u8, what: &str, steps: usize) {
     without(clause, Bounds { most_free, ..with(mix, bounds) }, what, steps);

@@ -77,7 +77,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Those who live renew their leases. The key goes with the last lease, and the list with the key.
+    /// Live holders renew their leases. The key goes with the last lease, and the list with the key.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -125,7 +125,7 @@ impl Bounds {
                         next.clients[me].phase = match self.take(next, me, place, refuses)? {
                             Answer::Granted => Phase::Granted,
                             Answer::Refused => Phase::Refused,
-                            // It asks again, for another one.
+                            // The waiter asks again, for another place.
                             Answer::Taken => Phase::Asked,
                             Answer::TurnedAway => Phase::TurnedAway,
                         };
@@ -251,7 +251,7 @@ impl Bounds {
                 waiter.life = Life::Dead;
                 waiter.ear = if waiter.ear == Ear::HalfOpen { Ear::HalfOpen } else { Ear::None };
                 match phase {
-                    // The server may still read what it has sent.
+                    // The server may still read requests that the waiter has sent.
                     Phase::Asked | Phase::AskedLeave | Phase::Leave | Phase::RollBack => {
                         waiter.go = false;
                         waiter.head = false;
@@ -297,7 +297,7 @@ impl Bounds {
             });
         }
         if state.rest.interrupts > 0 && alive && in_line {
-            // The server may notice that it does not listen any more before it leaves, or later.
+            // The server may notice that the waiter does not listen any more before the waiter leaves, or later.
             for ear in [Ear::None, waiter.ear] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -310,7 +310,7 @@ impl Bounds {
         }
     }
 
-    /// What can happen to a waiter's connection, and comes of that later.
+    /// What can happen to a waiter's connection, and the late requests that come of that.
     fn cut(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let alive = waiter.life == Life::Alive;
@@ -332,7 +332,7 @@ impl Bounds {
             }
         }
         if state.rest.cuts > 0 && alive && waiter.phase == Phase::Asked {
-            // Only what undoes it arrives.
+            // Only the request that undoes the try arrives.
             also(&|next| {
                 next.rest.cuts -= 1;
                 self.fail(next, me);
@@ -371,7 +371,7 @@ impl Bounds {
         }
     }
 
-    /// A request arrives that its client has said again, or given up, before.
+    /// A late request arrives, which its client has sent again or given up before.
     fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
         match late {
             Late::Nothing => {}

@@ -3,21 +3,22 @@
 //! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die; their
 //! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they are
 //! on the server ([`node`]; the clients: [`clients`]). A tick is half a second. A step that takes less (a request, a
-//! message, a look that is due) happens before the next tick, in any order among its like; only what is frozen or dead is
-//! not waited for. What is alike but for the names of the waiters counts once.
+//! message, a look that is due) happens before the next tick, in any order with other such steps, unless a client is frozen
+//! or dead. States that differ only in the names of the waiters count once.
 //!
 //! What must hold:
 //!
 //! * no two clients whose claims conflict believe that they have the lock: a writer and anyone, one place twice, leases of
 //!   two shapes;
-//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, where all
-//!   who stand before it could have it too;
+//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, if all
+//!   waiters before it could have the lock too;
 //! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies, freezes or
 //!   is lost;
-//! * first come, first served: the lock goes past no waiter that is in line, or that is alive, hears, and has not missed
-//!   its call by having been frozen or cut off, unless that one has been called and both fit; and a client that does not
-//!   wait is turned away only by leases or by the line;
-//! * with `--newest`, no number is granted where a larger one has stood in line or was granted, and none is turned away elsewhere;
+//! * first come, first served: the lock goes past no waiter that is in line, nor past a live waiter that hears and cannot
+//!   have missed its call by being frozen or cut off, except a waiter that has been called, if both fit; and a client that
+//!   does not wait is turned away only by leases or by the line;
+//! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a number
+//!   turned away;
 //! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and no
 //!   list of leases when all have run out;
 //! * what `release --force` has deleted does not come back.
@@ -36,15 +37,15 @@ mod twice;
 const TTL: u8 = 3;
 /// How long the lock is reserved for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
-/// The first in line looks by itself: 400 ms.
+/// After this many ticks the first in line looks by itself: 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// The others: (r + 1) seconds.
+/// Ticks for each rank, after which the others look: r + 1 seconds at rank r.
 const OTHERS_LOOK: u8 = 2;
-/// A try is repeated after an answer was lost.
+/// After this many ticks a try is repeated if its answer was lost.
 const AFTER_FAILURE: u8 = 1;
-/// Without looks by the clock.
+/// The timer of a waiter that does not look by the clock.
 const NEVER: u8 = 7;
-/// For [`Without::Clocks`]: a waiter that has not looked for so long is taken for dead.
+/// For [`Without::Clocks`]: a waiter that has not looked for this many ticks is taken for dead.
 const UNSEEN: u8 = 3;
 
 /// A clause of the scripts or of the waiter that is left out.
@@ -62,7 +63,7 @@ enum Without {
     LeaveReservation,
     /// A waiter that leaves gives up its place.
     LeavePlace,
-    /// A waiter that leaves undoes a grant only if it was its own.
+    /// A waiter that leaves undoes a grant only if this was its own.
     LeaveCompares,
     /// PUBLISH says how many listen: a waiter that does not is passed over.
     Count,
@@ -80,13 +81,13 @@ enum Without {
     SubscribedFirst,
     /// A waiter looks when its subscription works again.
     LookWhenListening,
-    /// The first in line, and whoever meets a reservation, looks when it runs out.
+    /// The first in line looks when the lease runs out; a waiter that meets a reservation, when this runs out.
     LookAtExpiry,
     /// The others look when the lease runs out.
     OthersAtExpiry,
     /// The first in line looks more often than the others.
     FirstLooks,
-    /// What is rolled back keeps its place.
+    /// A waiter whose try is rolled back keeps its place.
     RollBackKeepsPlace,
     /// Each look keeps the queue from being forgotten, not only that of the first.
     EachLookKeepsQueue,
@@ -102,13 +103,13 @@ enum Without {
     ListExpires,
     /// The key lasts as long as the last lease.
     ExtendsKey,
-    /// It lasts no longer.
+    /// The key lasts no longer than that.
     Latest,
     /// Only a waiter that fits is called.
     CallsWhoFits,
     /// No waiter is called while another is.
     OneCall,
-    /// A grant calls the next: it may fit beside.
+    /// A grant calls the next, which may fit beside.
     GrantCalls,
     /// A client goes in beside one that was called, if both fit.
     BesideCalled,
@@ -118,29 +119,29 @@ enum Without {
     FirstPlace,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
-    /// LEAVE does.
+    /// LEAVE does so too.
     LeaveCarries,
-    /// A roll-back is for its own try: earlier ones are still to be undone.
+    /// A roll-back undoes only its own try: earlier tries are still to be undone.
     RemembersEarlier,
     /// A TAKE that has freed something, and grants nothing, calls the next.
     DropCalls,
     /// A roll-back that undoes nothing does not touch the line, so that it may be repeated, and late.
     RollBackOfGrants,
-    /// Whoever has left comes again under another name.
+    /// A waiter that has left comes again under another name.
     NewName,
     /// A connection that is given up is aborted: what is still on its way never arrives.
     Abort,
     /// With `--newest`, a grant raises the register.
     GrantRaises,
-    /// A place in line does.
+    /// A place in line raises the register too.
     LineRaises,
-    /// A client that gets neither leaves it as it is.
+    /// A client that gets neither lock nor place leaves the register as it is.
     OnlyWhoStands,
-    /// A waiter reads it at each look.
+    /// A waiter reads the register at each look.
     EachLook,
     /// Equal numbers are peers.
     Peers,
-    /// Whoever is superseded leaves the line.
+    /// A waiter that is superseded leaves the line.
     SupersededLeaves,
 }
 
@@ -156,7 +157,7 @@ bounds! {
         clocks: bool = false,
         /// For how many ticks the lock may be free while a live waiter is in line.
         most_free: u8 = 0,
-        /// In how many ticks a queue that is not looked after is forgotten; 0: not at all.
+        /// In how many ticks a queue is forgotten if no waiter looks; 0: not at all.
         forgotten: u8 = 0,
         /// How often each of these may happen: a waiter or the holder dies,
         kills: u8 = 0,
@@ -168,30 +169,30 @@ bounds! {
         losses: u8 = 0,
         /// a waiter is interrupted,
         interrupts: u8 = 0,
-        /// a client comes that takes the lock or leaves it,
+        /// a client comes that wants the lock, but does not wait,
         passers_by: u8 = 0,
         /// another library takes the lock as soon as it is free, and frees it without a call,
         foreign: u8 = 0,
         /// the lock is freed by force.
         forces: u8 = 0,
-        /// That is done by a version that knows only exclusive leases.
+        /// The version that frees the lock by force knows only exclusive leases.
         older_force: bool = false,
-        /// a connection is cut, with a request and what undoes it on the way,
+        /// a connection is cut, with a try and the request that undoes it on the way,
         cuts: u8 = 0,
-        /// a request is said again over a new connection, and the server takes up the first one later,
+        /// a request is sent again over a new connection, and the server takes up the first one later,
         lates: u8 = 0,
         /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has succeeded.
         refusals: u8 = 0,
         /// A waiter that has left may come again.
         again: bool = false,
-        /// How the waiters, and the holder, want to have the lock.
+        /// The claims of the waiters, and of the holder.
         claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],
-        /// How those who come by do.
+        /// The claim of clients that come by.
         passer_by: Claim = Claim::Exclusive,
         /// The numbers of `--newest` of all these; 0: none.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// A waiter asks for one of two places, and again if it is taken, as one of several nodes is asked.
+        /// A waiter asks for one of two places by its number, and asks again if this is taken, as with several nodes.
         names_places: bool = false,
     }
 }
@@ -226,7 +227,7 @@ impl Space for Bounds {
     }
 }
 
-/// Three waiters come at any time, one of them may leave, and there is no look by the clock.
+/// Three waiters and a client that does not wait come at any time, two may leave, and there is no look by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
 /// The same where a subscription breaks, and both ends notice; two are in line already.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
@@ -234,9 +235,9 @@ const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CAL
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
 /// Two waiters are in line, and look by the clock; a third one comes.
 const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS };
-/// Nothing but what a row changes can happen.
+/// As [`CLOCKS`], but nothing fails, and no client leaves or comes by: the constants below add that.
 const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
-/// The first two in line are dead, and the holder dies.
+/// The first two in line are dead, and one more client may die.
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
 /// Any two die, each perhaps just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
@@ -252,7 +253,7 @@ const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
 const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
 const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 
-/// Nothing goes wrong, and [`Bounds::most_free`] is no larger than it has to be.
+/// Nothing goes wrong, and [`Bounds::most_free`] is as small as possible.
 #[track_caller]
 fn is_clean(bounds: Bounds) {
     search::is_clean(&bounds);

@@ -1,13 +1,15 @@
-//! `--newest`: whoever has a smaller number than one that has come is not let in, and is in the way of nobody.
+//! `--newest`: a client with a smaller number than one that has come does not get the lock, and blocks no other client.
 //!
-//! TAKE tells it so, and changes nothing; its client then leaves the line, as one does that is interrupted. That passes a call on.
+//! TAKE tells this, and changes nothing. The client then leaves the line as an interrupted waiter does, which passes a
+//! call on.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The numbers of the waiters, in the order in which they stand in line if they do, and of the holder. The passer-by's is between.
+/// The numbers of the waiters, in the order in which they stand in line if they do, and of the holder. A passer-by's is
+/// 2.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

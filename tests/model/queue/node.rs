@@ -13,7 +13,7 @@ pub(super) enum Answer {
     Refused,
     /// Another place is free.
     Taken,
-    /// For good.
+    /// Refused for good.
     TurnedAway,
 }
 
@@ -67,7 +67,7 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// What the name of a waiter tells of that: not of how many places it wants one.
+    /// Whether a waiter may fit, by its name: the name does not tell the number of places.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
@@ -115,7 +115,8 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Without a place in line: all in line are before it. Who has been called, and has room beside it, loses nothing.
+    /// Checks that `who` overtakes nobody. None is a client that does not wait, behind all in line. A waiter that has
+    /// been called, and has room beside `who`, loses nothing.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
@@ -232,7 +233,7 @@ impl Bounds {
         Ok(Answer::Refused)
     }
 
-    /// Whether a larger number has stood in line, or was granted. That of a waiter is read at each look.
+    /// Whether a larger number has stood in line, or was granted. A waiter learns this at each look.
     fn is_superseded(&self, state: &State, who: usize) -> Checked<bool> {
         let Client { number, knows, .. } = state.clients[who];
         let is_larger = if self.is(Without::Peers) { state.rest.newest >= number } else { state.rest.newest > number };
@@ -251,7 +252,7 @@ impl Bounds {
         }
     }
 
-    /// Whether the line lets a client in whose claim fits.
+    /// Whether the line lets in a client whose claim fits.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {
@@ -283,8 +284,8 @@ impl Bounds {
         }
     }
 
-    /// A client that does not wait, and met no line, is turned away by leases, or by one that was called and has no room
-    /// beside it.
+    /// Checks a refusal: only leases, or a called waiter without room beside it, turn away a client that does not wait,
+    /// and met no line.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
@@ -375,7 +376,7 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Passes on what whoever has left may have stood before.
+    /// Calls the next, or tells it that it is first, as the waiter that has left may have stood before it.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -388,7 +389,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// `late`: behind the next try, so that a lease that is not that of an earlier one is not meant.
+    /// undo.lua with `stay`. `late`: the request arrives after the next try, and means only a lease of an earlier try.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {

@@ -4,7 +4,7 @@ use super::super::bits::{Field, Packable, packed, variants};
 
 /// Those who may wait in line.
 pub(super) const WAITERS: usize = 3;
-/// A client that has the lock to begin with, or comes by: it takes the lock or leaves it.
+/// A client that has the lock to begin with, or comes by: it does not wait.
 pub(super) const OTHER: usize = WAITERS;
 const CLIENTS: usize = WAITERS + 1;
 
@@ -12,10 +12,10 @@ variants! {
     /// How a client wants to have the lock.
     Claim {
         Exclusive,
-        /// Exclusive, by a version of the program that does not know of others: a mark is a stranger's lock to it.
+        /// Exclusive, by a version of the program that knows no other claim: it takes a mark for a stranger's token.
         Older,
         Shared,
-        /// A place, of two that there are.
+        /// One of two places.
         OneOfTwo,
         /// The only place.
         TheOnlyOne,
@@ -50,14 +50,14 @@ variants! {
         Waiting,
         /// Its request to take the lock is under way.
         Asked,
-        /// The answer is.
+        /// The answer is under way.
         Granted,
         Refused,
-        /// The same, for good: the lock is in use in another shape, or a larger number has come.
+        /// Refused for good: the lock is in use in another shape, or a larger number has come.
         TurnedAway,
-        /// An answer was lost, and what undoes the try is under way.
+        /// An answer was lost, and the request that undoes the try is under way.
         RollBack,
-        /// Interrupted with a request to take the lock under way, what undoes it behind it.
+        /// Interrupted: a request to take the lock is under way, and behind it the request that undoes it.
         AskedLeave,
         Leave,
         Holding,
@@ -69,11 +69,11 @@ variants! {
 }
 
 variants! {
-    /// A request over a connection that its client has given up. The server has it, and takes it up when it likes.
+    /// A request over a connection that its client has given up. The server has it, and takes it up at any time.
     Late {
         Nothing,
         RollBack,
-        /// From before the waiter had been told its place.
+        /// A roll-back from before the waiter had been told its place.
         RollBackWithoutPlace,
         Leave,
         Take,
@@ -93,7 +93,7 @@ variants! {
 packed! {
     Client {
         claim: Claim = 3,
-        /// That of `--newest`; 0: none.
+        /// The number of `--newest`; 0: none.
         number: u8 = 2,
         life: Life = 2,
         phase: Phase = 4,
@@ -101,7 +101,7 @@ packed! {
         /// Messages that it has not read.
         go: bool = 1,
         head: bool = 1,
-        /// Ticks until it looks; what the answer brings while that is under way.
+        /// Ticks until it looks; while an answer is under way, the ticks that the answer brings.
         timer: u8 = 3,
         /// It is in the queue.
         in_q: bool = 1,
@@ -109,7 +109,7 @@ packed! {
         ticket: u8 = 2,
         /// It has been told its ticket.
         knows: bool = 1,
-        /// The order in which they came, from 1; 0: not in line. Not known to the program.
+        /// Its place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
         joined: u8 = 2,
         /// It was frozen or cut off, and may have missed its call. Not known to the program.
         excused: bool = 1,
@@ -143,9 +143,9 @@ packed! {
         key: Key = 3,
         /// Ticks until the key expires.
         left: u8 = 2,
-        /// Ticks until the reservation does.
+        /// Ticks until the reservation expires.
         reservation: u8 = 2,
-        /// Ticks until the queue does.
+        /// Ticks until the queue expires.
         queue: u8 = 3,
         /// The register of `--newest`.
         newest: u8 = 2,
@@ -174,7 +174,7 @@ pub(super) struct State {
 }
 
 impl Claim {
-    /// What the key is while leases of this claim are there.
+    /// The key's content while leases of this claim are there.
     pub(super) fn key(self) -> Key {
         match self {
             Claim::Exclusive | Claim::Older => Key::Token,
@@ -219,7 +219,7 @@ impl Client {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// It goes on before half a second is over.
+    /// Whether it goes on before half a second is over.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -300,14 +300,14 @@ impl State {
         (0..WAITERS).filter(|&index| self.clients[index].in_q).min_by_key(|&index| self.clients[index].ticket)
     }
 
-    /// The members stay where they are.
+    /// Deletes the key; the list of members stays.
     pub(super) fn delete_key(&mut self) {
         self.rest.key = Key::Free;
         self.rest.left = 0;
         self.clients.iter_mut().for_each(|client| client.listed &= client.claim.key().is_mark());
     }
 
-    /// The list of the leases beside a mark.
+    /// Deletes the list of the leases beside a mark.
     pub(super) fn delete_list(&mut self) {
         self.clients.iter_mut().for_each(|client| client.listed &= !client.claim.key().is_mark());
     }
@@ -339,11 +339,11 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether a live waiter could have the lock, but for the time that it takes to come to know: the claims of all that
-    /// are in line before it fit too.
+    /// Whether a live waiter could have the lock, if it only knew: its claim fits, and the claims of all in line before
+    /// it.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
-        // What a client that lives has left behind is in its own way, and nobody else's.
+        // A lease that a live client's earlier try has left is not counted.
         let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);
         let stuck = |client: &&Client| !self.has_room_beside(client.claim, lives);
         let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();

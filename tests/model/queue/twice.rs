@@ -1,21 +1,21 @@
-//! What is said twice: connections are cut with a try and what undoes it on the way, and requests are said again over new
-//! connections, while the server has the first ones and takes them up later.
+//! Requests that are sent twice. Connections are cut with a try and the request that undoes it on the way. Requests are
+//! sent again over new connections, while the server has the first ones, and takes them up later.
 
 use super::{AFTER_FAILURE, Bounds, CALLS_AGAIN, QUIET, Without, is_clean, without};
 use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
 
 /// Two connections are cut.
 const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
-/// One is, and a waiter leaves.
+/// One connection is cut, and a waiter leaves.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// One is, and there is no look by the clock; the node may refuse the next try for a reason of its own.
+/// One connection is cut, and there is no look by the clock; the node may refuse the next try for a reason of its own.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// What undoes a try whose answer was lost is said twice.
+/// The request that undoes a try, whose answer was lost, is sent twice.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// The same with looks by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// A waiter that leaves says so twice, and comes again.
+/// A waiter that leaves says this twice, and comes again.
 const LEAVES_LATE: Bounds = Bounds { lates: 1, interrupts: 1, again: true, clocks: false, ..QUIET };
 
 #[test]
