@@ -89,7 +89,8 @@ impl Line {
     }
 }
 
-/// A section of this process itself, which ends by its own clock: of a script that renews nothing, or of another library.
+/// A section of this process itself, which ends by its own clock: of a script that renews nothing, or of another
+/// library.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,

@@ -1,8 +1,8 @@
-//! Chaos: contenders whose sections notice any overlap, on servers, ways and processes that fail in every manner that README
-//! promises to survive. `make chaos MINUTES= SEED= SERVERS=` repeats it; README.md in tests/ says what it shows.
+//! Chaos: contenders whose sections notice any overlap, on servers, ways and processes that fail in every manner that
+//! README promises to survive. `make chaos MINUTES= SEED= SERVERS=` repeats it; README.md in tests/ says what it shows.
 //!
-//! One attack follows from its seed, as far as the scheduler allows: fresh servers, a plan of faults, contenders with chance of
-//! their own. At its end nothing fails any more, and everything must be free, quick, and gone.
+//! One attack follows from its seed, as far as the scheduler allows: fresh servers, a plan of faults, contenders with
+//! chance of their own. At its end nothing fails any more, and everything must be free, quick, and gone.
 
 mod after;
 mod call;

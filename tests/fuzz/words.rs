@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
-/// Options with a value. (`--wait` and `--watch` would wait for as long as they are told; `--while-pid` leaves a process.)
+/// Options with a value. (`--wait` and `--watch` would wait for as long as they are told; `--while-pid` leaves a
+/// process.)
 const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
     --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--limit";

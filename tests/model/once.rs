@@ -1,8 +1,8 @@
 //! The success that `--once-per` asks for, as one node keeps it. Each run tells its success; a loss takes this back, if
 //! a quorum says that the lease was lost. Each of these words may come late, more than once, and in any order.
 //!
-//! What must hold: the node finds the newest run of which it was told a success and no loss; if both of the two newest runs of which
-//! it was told anything were lost, it may find none. A word that is repeated changes nothing.
+//! What must hold: the node finds the newest run of which it was told a success and no loss; if both of the two newest
+//! runs of which it was told anything were lost, it may find none. A word that is repeated changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};

@@ -3,8 +3,8 @@
 //!
 //! What must hold:
 //!
-//! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is told of it, unless the
-//!   node has forgotten that;
+//! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is told of it, unless
+//!   the node has forgotten that;
 //! * a released lock is not there any more; a lock that is kept stays no longer than it should from the job's end on;
 //! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
 

@@ -2,8 +2,8 @@
 //! requests arrive at any time or never, clients stop anywhere, and a grant raises a counter by different steps, as a
 //! client's clock does. The client decides by the real [`fencing::vote`].
 //!
-//! A lease is *won* when q nodes have stood at its fencing token while they had it. What must hold: on every node where two won leases
-//! stood, the one that was granted later has the larger token.
+//! A lease is *won* when q nodes have stood at its fencing token while they had it. What must hold: on every node where
+//! two won leases stood, the one that was granted later has the larger token.
 //!
 //! Any two quorums share a node, and on one node leases come one after the other. So the won leases have an order in
 //! which their tokens grow: no token comes twice, and a lease whose quorum was granted after another had been won has

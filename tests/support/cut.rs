@@ -54,7 +54,8 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// A few processes, and a lease whose margin of a second is the largest there is: even a slow machine kills within that.
+    /// A few processes, and a lease whose margin of a second is the largest there is: even a slow machine kills within
+    /// that.
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 

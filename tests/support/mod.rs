@@ -58,7 +58,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should have happened at once, on a machine that is busy with the other tests.
+/// How long a test waits for something that should have happened at once, on a machine that is busy with the other
+/// tests.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// Polls `condition` until it holds; fails the test, saying `what`, when it does not within `deadline`.

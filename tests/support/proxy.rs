@@ -167,7 +167,8 @@ impl Proxy {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
-    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones work.
+    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones
+    /// work.
     pub(crate) fn half_open(&self) {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }

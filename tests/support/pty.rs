@@ -1,4 +1,5 @@
-//! A terminal with an interactive shell in it, as a person would have: keys are typed, and what the screen shows is waited for.
+//! A terminal with an interactive shell in it, as a person would have: keys are typed, and what the screen shows is
+//! waited for.
 
 use super::running::Output;
 use super::{Directory, SOON, Test, Where, send, tagged};

@@ -7,8 +7,8 @@
 //!
 //! What must hold:
 //!
-//! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has not
-//!   restarted);
+//! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has
+//!   not restarted);
 //! * each lease that is won has a larger fencing token than those won before; a reader's is no smaller than that of the
 //!   writers before it, and smaller than that of the next writer; each place has tokens of its own;
 //! * a node on which a later lease was granted is not given an earlier one again (one node), and a client that believes
@@ -347,7 +347,8 @@ impl Bounds {
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// What is wrong with the fencing token that a reader gets from all nodes, most of which have not forgotten the last one.
+    /// What is wrong with the fencing token that a reader gets from all nodes, most of which have not forgotten the
+    /// last one.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;

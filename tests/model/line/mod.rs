@@ -1,24 +1,28 @@
-//! Waiting in line on three nodes, for an exclusive lock: every order of every step of two or three waiters, breadth first.
+//! Waiting in line on three nodes, for an exclusive lock: every order of every step of two or three waiters, breadth
+//! first.
 //!
-//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on each
-//! node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts: [`node`]).
-//! The release of the first holder, and requests that undo a try or leave the line, reach each node at another moment. Waiters
-//! are numbered by their tickets, the same on all nodes, and come in any order. A tick is half a second: the searches with clocks
-//! have looks, and leases and reservations that run out; the others have calls alone. Requests take less than a random pause
-//! (a tick may end in it), unless a search says that pauses may be quick. What can happen besides: [`failures`].
+//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on
+//! each node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts:
+//! [`node`]). The release of the first holder, and requests that undo a try or leave the line, reach each node at
+//! another moment. Waiters are numbered by their tickets, the same on all nodes, and come in any order. A tick is half
+//! a second: the searches with clocks have looks, and leases and reservations that run out; the others have calls
+//! alone. Requests take less than a random pause (a tick may end in it), unless a search says that pauses may be quick.
+//! What can happen besides: [`failures`].
 //!
 //! What must hold:
 //!
 //! * no two clients believe that they have the lock;
-//! * while the lock is free and a live waiter wants it, it is granted sooner or later: in every order of all steps, with
-//!   probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line for good;
-//! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not overtaken
-//!   by a waiter with a later ticket, unless the first of these, or a node, has met a failure;
+//! * while the lock is free and a live waiter wants it, it is granted sooner or later: in every order of all steps,
+//!   with probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line
+//!   for good;
+//! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not
+//!   overtaken by a waiter with a later ticket, unless the first of these, or a node, has met a failure;
 //! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
 //! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
 //!
-//! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer than q
-//! nodes back it: all that is in the model of leases. Members, fencing tokens and passers-by are not in this model.
+//! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when
+//! fewer than q nodes back it: all that is in the model of leases. Members, fencing tokens and passers-by are not in
+//! this model.
 
 use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
 use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};

@@ -1,26 +1,27 @@
-//! Waiting in line on one node: every order of every step of three waiters and of those who hold the lock, breadth first.
+//! Waiting in line on one node: every order of every step of three waiters and of those who hold the lock, breadth
+//! first.
 //!
 //! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die; their
-//! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they are
-//! on the server ([`node`]; the clients: [`clients`]). A tick is half a second. A step that takes less (a request, a
-//! message, a look that is due) happens before the next tick, in any order with other such steps, unless a client is frozen
-//! or dead. States that differ only in the names of the waiters count once.
+//! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they
+//! are on the server ([`node`]; the clients: [`clients`]). A tick is half a second. A step that takes less (a request,
+//! a message, a look that is due) happens before the next tick, in any order with other such steps, unless a client is
+//! frozen or dead. States that differ only in the names of the waiters count once.
 //!
 //! What must hold:
 //!
-//! * no two clients whose claims conflict believe that they have the lock: a writer and anyone, one place twice, leases of
-//!   two shapes;
-//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, if all
-//!   waiters before it could have the lock too;
-//! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies, freezes or
-//!   is lost;
-//! * first come, first served: the lock goes past no waiter that is in line, nor past a live waiter that hears and cannot
-//!   have missed its call by being frozen or cut off, except a waiter that has been called, if both fit; and a client that
-//!   does not wait is turned away only by leases or by the line;
-//! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a number
-//!   turned away;
-//! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and no
-//!   list of leases when all have run out;
+//! * no two clients whose claims conflict believe that they have the lock: a writer and anyone, one place twice, leases
+//!   of two shapes;
+//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, if
+//!   all waiters before it could have the lock too;
+//! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
+//!   freezes or is lost;
+//! * first come, first served: the lock goes past no waiter that is in line, nor past a live waiter that hears and
+//!   cannot have missed its call by being frozen or cut off, except a waiter that has been called, if both fit; and a
+//!   client that does not wait is turned away only by leases or by the line;
+//! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a
+//!   number turned away;
+//! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and
+//!   no list of leases when all have run out;
 //! * what `release --force` has deleted does not come back.
 
 use super::search::{self, Checked, MOST, Space, bounds, search};
@@ -181,7 +182,8 @@ bounds! {
         cuts: u8 = 0,
         /// a request is sent again over a new connection, and the server takes up the first one later,
         lates: u8 = 0,
-        /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has succeeded.
+        /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has
+        /// succeeded.
         refusals: u8 = 0,
         /// A waiter that has left may come again.
         again: bool = false,
