@@ -1,4 +1,4 @@
-//! Who uses the locks while everything goes wrong: jobs, scripts, nests, several names, people who revoke and look.
+//! Users of the locks while everything goes wrong: jobs, scripts, nests, several names, people who revoke and look.
 
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
@@ -21,7 +21,7 @@ pub(super) const LATE: &str = "late";
 /// The name, in the results, of calls that hold a lock for long.
 const HOLD: &str = "run, long";
 
-/// What everybody who takes part in an attack shares.
+/// Shared by all contenders of an attack.
 #[derive(Debug)]
 pub(super) struct Arena {
     /// Where the history is, and what the calls print.
@@ -32,7 +32,7 @@ pub(super) struct Arena {
     pub(super) results: Mutex<Results>,
 }
 
-/// What came of the calls.
+/// The results of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
@@ -56,7 +56,7 @@ impl Arena {
     }
 }
 
-/// One who calls redlock over and over.
+/// A user that calls redlock over and over.
 pub(super) struct Contender<'a> {
     pub(super) arena: &'a Arena,
     pub(super) environment: BTreeMap<&'static str, String>,

@@ -1,4 +1,4 @@
-//! A Cluster of three masters, each with a replica where failovers are to happen.
+//! A Cluster of three masters; for failovers each has a replica.
 
 use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;

@@ -67,7 +67,7 @@ pub(crate) fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
     status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
 }
 
-/// Several servers that know all scripts.
+/// Several servers that know the usual scripts.
 #[track_caller]
 pub(crate) fn several(count: usize) -> Vec<Redis> {
     let nodes = Redis::several(count);
@@ -109,7 +109,8 @@ pub(crate) fn permit(redis: &Redis, more: &str) {
     redis.command(&words);
 }
 
-/// Makes a server know all scripts: otherwise it would refuse the first request of a script, and need a second.
+/// Makes a server know the scripts of `acquire`, `extend`, `release` and `status`: otherwise it would refuse the first
+/// request of each script, and redlock would send a second.
 #[track_caller]
 pub(crate) fn teach_scripts(redis: &Redis) {
     let token = acquire(redis, "before");

@@ -54,7 +54,7 @@ pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
 pub(crate) struct Watched(Vec<OwnedFd>);
 
 impl Watched {
-    /// Those of `pids` that live.
+    /// The processes among `pids` that live.
     pub(crate) fn new(pids: &[u32]) -> Watched {
         let open = |pid: &u32| {
             // SAFETY: takes two numbers and touches no memory.

@@ -37,7 +37,7 @@ impl Sentinels {
     pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
     const HASTY: &'static str = "sentinel down-after-milliseconds mymaster 500";
 
-    /// A primary with so many replicas, which the Sentinels never take for dead.
+    /// A primary with this many replicas; the Sentinels do not take a silent primary for dead.
     pub(crate) fn start(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }

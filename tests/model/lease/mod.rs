@@ -13,7 +13,8 @@
 //!   writers before it, and smaller than that of the next writer; each place has tokens of its own;
 //! * a node on which a later lease was granted is not given an earlier one again (one node), and a client that believes
 //!   in its lease has not been overtaken (several);
-//! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
+//! * a lease that `release --force` has deleted on all nodes, none of which has forgotten anything, has no quorum any
+//!   more.
 
 use super::fencing;
 use super::recreate::{Backing, NodeReport, Round, judge};
@@ -98,7 +99,7 @@ bounds! {
     pub(super) Bounds {
         nodes: usize = 3,
         claims: [Claim; 2] = [Claim::Exclusive; 2],
-        /// Of the clients; 0: there is no such client.
+        /// The ttl of each client.
         ttl: [u8; 2] = [2, 2],
         quarantine: u8 = 2,
         restarts: u8 = 0,

@@ -1,4 +1,4 @@
-//! Waiting in line on three nodes, for an exclusive lock: every order of every step of two or three waiters, breadth
+//! Waiting in line on three nodes, for an exclusive lock: every order of every step of one to three waiters, breadth
 //! first.
 //!
 //! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on

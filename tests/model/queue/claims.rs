@@ -55,7 +55,7 @@ const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET 
 /// The lock is freed by force, and one client dies.
 const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
 const OLDER_FORCE: Bounds = Bounds { older_force: true, ..FORCE };
-/// One dies, and one freezes.
+/// One client dies, and one waiter freezes.
 const DEAD_AND_FROZEN: Bounds = Bounds { kills: 1, freezes: 1, ..QUIET };
 
 #[test]

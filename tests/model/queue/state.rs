@@ -2,7 +2,7 @@
 
 use super::super::bits::{Field, Packable, packed, variants};
 
-/// Those who may wait in line.
+/// How many clients may wait in line.
 pub(super) const WAITERS: usize = 3;
 /// A client that has the lock to begin with, or comes by: it does not wait.
 pub(super) const OTHER: usize = WAITERS;
