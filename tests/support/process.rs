@@ -49,7 +49,7 @@ pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     line.map(|line| line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Processes whose end can be waited for without polling, children of the test or not.
+/// Processes whose ends can be waited for without looking over and over, children of the test or not.
 #[derive(Debug)]
 pub(crate) struct Watched(Vec<OwnedFd>);
 

@@ -19,7 +19,8 @@ pub(crate) enum Mode {
     Pass,
     /// Passes everything on, this much later in each direction.
     Delay(Duration),
-    /// Passes everything on in each direction this long after this moment; after it, this much later.
+    /// Passes everything on this much later in each direction; what comes before this moment, this much after the
+    /// moment.
     Hold(Instant, Duration),
     /// Accepts and swallows: nothing arrives, nothing comes back.
     BlackHole,

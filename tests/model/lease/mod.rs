@@ -181,7 +181,7 @@ impl Bounds {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
 
-    /// For how long a confirmation counts: the time left of the ttl since the request.
+    /// For how long a confirmation counts from now: the ttl less the age of the request.
     fn good_for(&self, state: &State, client: usize) -> u8 {
         self.ttl[client].saturating_sub(state.clients[client].age)
     }

@@ -115,8 +115,8 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Checks that `who` overtakes nobody. None is a client that does not wait, behind all in line. A waiter that has
-    /// been called, and has room beside `who`, loses nothing.
+    /// Checks that `who` overtakes nobody; without `who`, a client that does not wait, and is behind all in line. A
+    /// waiter that has been called, and has room beside this client, is not overtaken.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
