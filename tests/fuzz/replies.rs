@@ -72,7 +72,7 @@ fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> 
     }
 }
 
-/// Writes a reply whole, byte by byte, or by half before the end of the connection. Returns whether that stays open.
+/// Writes a reply whole, byte by byte, or only half before it closes the connection; tells whether this stays open.
 fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     match chance.below(12) {
         0 => reply.iter().take(200).all(|byte| {

@@ -35,7 +35,7 @@ pub(super) enum Without {
     Quarantine,
     /// Re-creation at once only if the node's deadline has not passed.
     NotPassed,
-    /// *Passed* means: when the answers are in, not when the round was sent.
+    /// *Passed* is judged when the answers are in, not when the round was sent.
     PassedByNow,
     /// Re-creation at once only while the node is in quarantine, or is the only node.
     StillQuarantined,

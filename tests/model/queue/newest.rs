@@ -8,8 +8,8 @@ use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The numbers of the waiters, in the order in which they stand in line if they do, and of the holder. A passer-by's is
-/// 2.
+/// The numbers of the waiters, in the order in which they stand in line if they do, and of the holder. A passer-by has
+/// number 2.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];
