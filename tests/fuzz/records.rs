@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// The ends of the keys' names; `-` is the lock itself.
-const KEYS: &str = "-|-|lease|lease|fence|queue|reserved|holds|members|places|fences|log|log:open|open|runs|open|ends|log|log|\
+const KEYS: &str = "-|-|lease|lease|fence|queue|reserved|holds|members|slots|fences|log|log:open|open|runs|open|ends|log|log|\
     runs|newest|visits|errors";
-const FIELDS: &str = "token|fence|ttl|since|host|pid|user|label|renewal|revoked|kept|longest|swept|all|0|1|success|failure|once|\
+const FIELDS: &str = "token|fence|ttl|since|host|pid|user|label|renewal|revoked|kept|longest|all|0|1|success|failure|once|\
     succeeded|failed|forced|0123456789abcdef0123456789abcdef";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 

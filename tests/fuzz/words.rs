@@ -11,7 +11,7 @@ const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|comple
 /// process.)
 const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
     --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
-    --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--limit";
+    --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";
 const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force|--failed|--all|--";
 const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\
     REDLOCK_PASSWORD|REDLOCK_TLS_CA|REDLOCK_REPLICAS|REDLOCK_LABEL|REDLOCK_LOG|REDLOCK_NAME|REDLOCK_TOKEN|\

@@ -231,7 +231,7 @@ impl Bounds {
                 }),
                 Verdict::No if is_explained || all => also(&|next| self.go_back(next, me, of)),
                 // All answers are in, but the quorum has come too late.
-                Verdict::Yes | Verdict::Open if all => also(&|next| self.go_back(next, me, of)),
+                Verdict::Yes if all => also(&|next| self.go_back(next, me, of)),
                 _ => {}
             }
         }
