@@ -8,15 +8,15 @@
 
 mod support;
 
-/// What the program's own arithmetic needs, to be searched by the models.
+/// The program's arithmetic, which the models run, needs this module.
 #[path = "../src/sys"]
 mod sys {
     #[expect(dead_code, reason = "the models have their own clock")]
     pub(crate) mod clock;
 }
 
-/// What the commands accept, print and end as: a file for each command, `mistakes` for the words of each refusal,
-/// `exit_statuses` for what a server has to be in a certain condition for, `memory`, `log` and `ends` for what is told of runs.
+/// What the commands accept, print and return: a file for each command; `mistakes` has the words of each refusal,
+/// `exit_statuses` the failures of servers and outputs, `memory`, `log` and `ends` what is told of runs.
 mod commands {
     mod acquire;
     mod addresses;
@@ -69,8 +69,8 @@ mod run {
     mod tree;
 }
 
-/// Waiting in line: who is next, what a waiter shows, and that the dead, the frozen and those who give up hold nobody up. The
-/// scripts' part of it, case by case, is in `lua`, and every order of steps in `model`.
+/// Waiting in line: who is next, what a waiter shows, and that dead, frozen or departed waiters delay nobody. `lua`
+/// tests the scripts' part case by case, `model` every order of steps.
 mod queue {
     mod faults;
     mod handover;
@@ -127,7 +127,7 @@ mod releases;
 /// Input by chance, from users and from servers.
 mod fuzz;
 
-/// What comes with the binary.
+/// Documentation, completions and packages: what comes with the binary.
 mod docs {
     mod architecture;
     mod generated;
@@ -136,7 +136,7 @@ mod docs {
     mod shells;
 }
 
-/// What measures how late something is, and needs a quiet machine for itself: `make margins` runs these, one at a time.
+/// Tests that need the machine for themselves, most to measure delays: `make margins` runs these, one at a time.
 mod alone {
     mod demo;
     mod handover;

@@ -77,7 +77,7 @@ fn json_has_its_exact_shape() {
 fn env_format_can_be_evaluated_whatever_the_name() {
     let redis = Redis::start();
     let name = "it's \"so\" $HOME `id` \\ ü;x";
-    // Where a shell needs no quotes there are none: $GITHUB_ENV and dotenv files take them literally.
+    // A value that needs no quotes in a shell gets none: $GITHUB_ENV and dotenv files take quotes literally.
     let shape = "REDLOCK_NAME=team/db_1.main:x\nREDLOCK_TOKEN=<token>\nREDLOCK_FENCING_TOKEN=<n>\n";
     redlock(&redis, "acquire team/db_1.main:x --format env").stdout(like(shape)).run();
     for (name, quoted) in [("a b", "'a b'"), ("it's", "'it'\\''s'"), ("~", "'~'"), ("a?", "'a?'"), ("$x", "'$x'")] {

@@ -84,7 +84,7 @@ fn a_url_may_be_a_socket_a_port_and_a_database() {
     }
 }
 
-/// A call of redlock for which this file is one of /etc; none where no namespace of mounts can be made.
+/// A call of redlock that sees this file in /etc, by a mount namespace; None where no such namespace can be made.
 fn with_file_of_etc(file: &Path, url: &str, arguments: &[&str]) -> Option<Test> {
     let options = if nix::unistd::geteuid().is_root() { "-m" } else { "-rm" };
     let mount = "mount --bind \"$0\" /etc/$(basename \"$0\")";

@@ -1,4 +1,4 @@
-//! redlock.conf that is there and may not be read: where everything is told nearer, it is not needed.
+//! A redlock.conf that may not be read: a call needs no such file if flags or variables name the nodes.
 
 use crate::support::{Redis, Test, acquire, any, redlock, when};
 use std::fs::{self, Permissions};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Gives root's privileges up, so that the mode of a file counts; root stays who it is.
+/// Options of setpriv that give up root's privileges, so that the mode of a file counts; the user is still root.
 const UNPRIVILEGED: [&str; 3] = ["--bounding-set=-all", "--inh-caps=-all", "--securebits=+noroot"];
 
 /// Writes a file that nobody may read.
@@ -23,7 +23,7 @@ enum Which {
     Systems,
 }
 
-/// A call of redlock that may not read one of its files, and is told of no server; none where that cannot be made.
+/// A call of redlock that may not read this file, and is told of no server; None without a mount namespace.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");
@@ -63,7 +63,7 @@ fn a_file_that_may_not_be_read_is_not_needed_where_the_nodes_are_given() {
     for which in [Which::Users, Which::Systems] {
         for by_flag in [true, false] {
             let call = |arguments: &[&str]| {
-                // Before the command of `run`.
+                // The flag stands before the command of `run`.
                 let (first, rest) = arguments.split_first().unwrap();
                 let flag: &[&str] = if by_flag { &["--redis", &url] } else { &[] };
                 let test = call(which, &[&[*first], flag, rest].concat())?;
@@ -102,7 +102,7 @@ fn verbose_says_which_file_was_left_out() {
 
 #[test]
 fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
-    // What it would have told is where the lock is: another Redis would be another lock.
+    // The file may name the nodes: another Redis would be another lock.
     for which in [Which::Users, Which::Systems] {
         for line in ["acquire --name backup", "run -q -E 0 --name backup -- true", "wait -q backup", "status -q backup"]
         {

@@ -1,5 +1,5 @@
-//! Who names no server, or names it by a wrong variable, has a lock of this machine's own, or none: each is told so, with -q too,
-//! in the environment that cron gives, and with any Redis on this machine or none.
+//! A call that names no server uses the default address, and says so; a call with a variable that means the address is
+//! refused. Both hold with -q too, with or without a Redis on this machine.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const CALLS: [&str; 7] = [
     "run backup --wait 300ms -- true",
 ];
 
-/// What somebody may write in place of REDLOCK_REDIS.
+/// Variables that a user may set in place of REDLOCK_REDIS.
 const OTHER_NAMES: [&str; 8] = [
     "REDLOCK_URL",
     "REDLOCK_URI",
@@ -42,7 +42,7 @@ fn calls() -> impl Iterator<Item = String> {
     CALLS.iter().flat_map(move |line| both(line))
 }
 
-/// One line of redlock's about this variable, which names the right one.
+/// The line that refuses this variable, and names the right one.
 fn refusal(name: &str) -> Pattern {
     message([&format!("unknown variable {name} (REDLOCK_REDIS?)"), "set REDLOCK_REDIS or --redis"])
 }
@@ -70,7 +70,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
     let here = Redis::on_default_port(&network);
     refuses();
     assert!(here.keys_without_the_memory().is_empty() && elsewhere.keys_without_the_memory().is_empty());
-    // Where the nodes are named, it is told only; with -q too.
+    // If the call names the nodes, the variable is only reported, with -q too.
     for name in OTHER_NAMES {
         let said = format!("redlock: ignoring unknown variable {name} (REDLOCK_REDIS?)\n");
         redlock(&elsewhere, "run backup -q -- true").env(name, "redis://h").stderr(said.as_str()).run();
@@ -83,7 +83,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
 #[test]
 fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
     let Some(network) = Network::new() else { return };
-    // A crontab without the line, with an empty one, and with the variable of another program.
+    // A crontab without the variable, with an empty one, with another program's, and with a misspelt one.
     let mistakes = [
         ("LANG", "C"),
         ("REDLOCK_REDIS", ""),
@@ -109,17 +109,17 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
             }
         }
     }
-    // Who names it, knows it.
+    // A call that names the default address itself is told nothing.
     for line in calls().filter(|line| line.starts_with("-q")) {
         call(&network, &line).env("REDIS_URL", "redis://127.0.0.1").stdout(any()).run();
         call(&network, &line).env("REDLOCK_REDIS", "redis://127.0.0.1:6379").stdout(any()).run();
     }
-    // These have no answer by their status, or take none.
+    // These calls take no lock, and their status gives no answer.
     for line in ["status", "status backup", "log", "status --format prometheus"] {
         let finished = call(&network, line).stdout(any()).stderr(any()).run();
         assert!(!finished.stderr.contains("no server was configured"), "{line}");
     }
-    // A wrong call is wrong wherever the lock would be.
+    // A wrong call is told of its mistake only.
     call(&network, "run backup --grace 1h -- true").fails(64, ["--grace"]).run();
     drop(here);
 }

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Every write is on disk before it is answered: nothing to complain of.
+/// Options with which every write is on disk before the answer: doctor finds nothing to complain of.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// What doctor finds.
+/// The JSON object of `redlock doctor`.
 struct Checkup(Value);
 
 impl Checkup {
@@ -27,18 +27,18 @@ impl Checkup {
         self.0["checks"].as_array().unwrap().iter()
     }
 
-    /// The names of the checks that ended so.
+    /// The names of the checks with this verdict.
     fn that(&self, verdict: &str) -> Vec<&str> {
         let such = self.all().filter(|found| found["verdict"] == verdict);
         such.map(|found| found["check"].as_str().unwrap()).collect()
     }
 
-    /// What it advises about the scripts.
+    /// The advice of the check of the scripts.
     fn advice(&self) -> &str {
         self.all().find(|found| found["check"] == "scripts").unwrap()["advice"].as_str().unwrap()
     }
 
-    /// Fails the test unless each of these checks alone ended so, and says this; nothing else may fail.
+    /// Fails the test unless `check` has this verdict, each time with these words, and no other check fails.
     #[track_caller]
     fn says(&self, verdict: &str, check: &str, words: &[&str]) {
         let found: Vec<&Value> =
@@ -70,7 +70,7 @@ fn approves(test: Test, check: &str, words: &[&str]) {
     Checkup::of(test, 0).says("ok", check, words);
 }
 
-/// A call with the quarantine that is the default.
+/// A call with the default quarantine.
 fn with_quarantine(servers: &(impl Where + ?Sized)) -> Test {
     Test::new(servers).env_remove("REDLOCK_QUARANTINE")
 }
@@ -91,7 +91,7 @@ fn what_is_well_takes_one_line() {
     assert!(redis.keys_without_the_memory().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
-    // The quarantine makes up for what these forget.
+    // The quarantine makes up for the leases that these servers forget.
     let servers = Redis::aged(3, 3600);
     let said = "setting  redis <any>\nRedis is ready for locks: <n> ok.\n";
     with_quarantine(&servers).arg("doctor").stdout(like(said)).run();
@@ -120,7 +120,7 @@ fn each_setting_is_told_with_its_source() {
     std::fs::write(&file, "# for all\nREDLOCK_QUARANTINE=1m\n").unwrap();
     let url = redis.tcp_url().replace("redis://", "redis://:s3cret@");
     let test = || Test::bare().in_directory(&directory).env("REDIS_URL", &url).args(["--prefix", "a b:"]);
-    // It has just been started.
+    // The server was started less than the quarantine ago.
     let said = Checkup::of(test(), 69);
     let setting = |name: &str| {
         let found = said.0["settings"].as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap();
@@ -223,7 +223,6 @@ fn memory_that_is_short() {
     limit(used + used / 20);
     warns(Test::new(&redis), "memory", &["MB used, limit", "raise maxmemory"]);
     limit(used / 2);
-    // The leases cannot be told either.
     fails(Test::new(&redis), "scripts", &["OOM", "no lock can be taken"]);
 }
 
@@ -338,7 +337,7 @@ fn a_plain_server_in_place_of_a_sentinel() {
     assert_eq!(said.that("fail"), ["connection"]);
 }
 
-/// A user with these rights, and the URL with which it comes.
+/// Sets up a user with these rights, and returns the user's URL.
 fn user(redis: &Redis, rights: &[&str]) -> String {
     let user = ["ACL", "SETUSER", "job", "reset", "on", ">s3cret"];
     redis.command(&[&user[..], rights].concat());
@@ -359,7 +358,7 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         let said = Checkup::of(Test::new(url.as_str()), 69);
         said.says("fail", "scripts", &[missing, "ACL SETUSER job resetkeys"]);
         redis.command(&said.advice().split(' ').collect::<Vec<_>>());
-        // This is all that redlock needs. CONFIG is not among it.
+        // The pasted rule is all that redlock needs. It does not allow CONFIG.
         let said = Checkup::of(Test::new(url.as_str()), 0);
         said.says("ok", "scripts", &[]);
         assert_eq!(said.that("unknown"), ["persistence"]);
@@ -411,7 +410,7 @@ fn what_a_server_does_not_tell_is_unknown() {
         let url = user(&redis, &[&["~*", "&*", "+@all"], rights].concat());
         let said = Checkup::of(Test::new(url.as_str()), 0);
         assert_eq!(said.that("unknown"), unknown, "{rights:?}");
-        // What redlock asks for itself, if only to tell of it.
+        // Doctor warns of a missing right that redlock uses; doctor alone uses CONFIG.
         let asked = if rights == ["-config"] { vec![] } else { vec!["scripts"] };
         assert_eq!(said.that("warn"), asked, "{rights:?}");
         redlock(url.as_str(), "doctor")
@@ -429,7 +428,7 @@ fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
     let said = Checkup::of(trusting, 0);
     said.says("ok", "connection", &["by TLS"]);
     said.says("warn", "certificate", &["ends in ", "tls-cert-file"]);
-    // In a bit less than 13 days, or 13 in the same second.
+    // A certificate for 13 days ends in a bit less than 13 days, or in 13 days within its first second.
     for (days, verdict, words) in [(13, "warn", "ends in 1"), (16, "ok", "more than 14 days")] {
         tls.show(&authority.issue("DNS:localhost", days));
         let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
@@ -518,7 +517,7 @@ fn sentinels_that_are_dead_or_disagree() {
     let mut service = Sentinels::start(1);
     let of = |service: &Sentinels| Test::new(service.url().as_str()).env("REDLOCK_REPLICAS", "1");
     approves(of(&service), "sentinels", &["3, which agree"]);
-    // One that watches a service of the same name elsewhere.
+    // One Sentinel watches a service of the same name elsewhere.
     let other = Redis::with_tcp(&[]);
     service.command(0, &["SENTINEL", "REMOVE", Sentinels::SERVICE]);
     let monitor = ["SENTINEL", "MONITOR", Sentinels::SERVICE, "127.0.0.1", &other.port().to_string(), "1"];

@@ -1,5 +1,5 @@
-//! Every way a job can end, by every claim on its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
-//! left as a trace.
+//! Every way in which a job can end, with every claim on its lock: log, JSON and metrics must agree with the trace that
+//! the job itself has left.
 
 use super::memory::now_ms;
 use crate::support::{
@@ -13,25 +13,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const TTL: Duration = ms(10_000);
-/// Times that are made of several in whole milliseconds.
+/// The error (ms) of a sum of several times that are rounded to whole milliseconds.
 const ROUNDING: i64 = 5;
 
-/// A way a job can end, while its redlock watches over it, or not.
+/// A way in which a job can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By itself, with this status.
     Exit(i32),
-    /// By this signal, which redlock is sent.
+    /// By this signal, sent to redlock.
     Signal(Signal),
     MaxRun,
-    /// At `--max-run` it ends with status 0.
+    /// At `--max-run`; the job exits with 0 on SIGTERM.
     MaxRunWell,
     Deleted,
     Revoked,
     Forced,
     RedlockKilled,
     KeeperKilled,
-    /// The server restarts while the job runs, and has forgotten the lock, or not.
+    /// The server restarts while the job runs; `empty`: without its memory.
     Restart {
         empty: bool,
     },
@@ -72,7 +72,7 @@ const CLAIMS: [(&str, &str); 5] = [
 type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
 
 impl Way {
-    /// The exit status of redlock, and what it tells.
+    /// The exit status of redlock (None: any end), and what is told of the run.
     fn expected(self) -> (Option<i32>, Told) {
         let exit = |status: i32| (Some(status), ("exit", "exited", Some(status), None, Some(status == 0)));
         match self {
@@ -92,7 +92,7 @@ impl Way {
         if matches!(self, Way::MaxRun | Way::MaxRunWell) { "--max-run 2s" } else { "" }
     }
 
-    /// What the job does when it has left the first trace.
+    /// The rest of the job's script, after the first trace.
     fn script(self) -> String {
         let status = self.expected().0.filter(|_| !matches!(self, Way::MaxRun)).unwrap_or(0);
         let trap = if self == Way::MaxRunWell { "trap 'exit 0' TERM; " } else { "" };
@@ -100,7 +100,7 @@ impl Way {
     }
 }
 
-/// A job under a lock, and the server of that.
+/// A job under a lock, and the lock's server.
 struct Scene {
     redis: Redis,
     directory: Arc<Directory>,
@@ -132,7 +132,7 @@ impl Scene {
         scene
     }
 
-    /// What the job has noted of the time (ms since 1970).
+    /// The time that the job has written into this file (ms since 1970).
     fn trace(&self, file: &str) -> Option<i64> {
         fs::read_to_string(self.directory.path().join(file)).ok()?.trim().parse().ok()
     }
@@ -145,7 +145,7 @@ impl Scene {
         fs::write(self.directory.path().join("go"), "").unwrap();
     }
 
-    /// The processes that are the job's own.
+    /// The processes of the job, without any redlock.
     fn job(&self) -> Vec<u32> {
         let mut job = self.running().job();
         job.retain(|&pid| name(pid) != "redlock");
@@ -192,10 +192,10 @@ impl Scene {
             let (user, host) = myself();
             assert_eq!(run["revoked_by"], format!("{user}@{host}"));
         }
-        // It lasted as long as its job at least, and no longer than from before the call to after it.
+        // The run lasted at least as long as its job's trace, and at most as long as the whole call.
         let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
         let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };
-        // A lease that is freed by force ends then, its job soon after.
+        // A lease that is freed by force ends before its job.
         let shortest = if way == Way::Forced { 0 } else { last - first - ROUNDING };
         let bounds = shortest..=i64::try_from(longest.as_millis()).unwrap();
         assert!(bounds.contains(&number("duration_ms").unwrap()), "{bounds:?}: {run}");
@@ -216,13 +216,14 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The server counts the end from the grant, the caller from the time at which it has read that: before the job.
+        // The end is the server's time of the grant plus a duration, which the client counts from its answer: a bit
+        // early.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }
 }
 
-/// Does this with each, several at once.
+/// Does `check` with each item, six at a time.
 fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -297,7 +298,7 @@ fn each_signal_that_can_kill_is_told() {
     counts_are(&redis, 0, signals.len());
 }
 
-/// So many runs of `backup` have succeeded, and failed.
+/// Checks how many runs of `backup` have succeeded, and how many have failed.
 #[track_caller]
 fn counts_are(redis: &Redis, successes: usize, failures: usize) {
     let metrics = redlock(redis, "status backup --format prometheus").text();
@@ -315,7 +316,7 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
         ("kill -9 $$", "released", Value::Null, [0, 0]),
         ("redlock release -q backup --token $token --status 0", "exited", 0.into(), [1, 0]),
         ("redlock release -q backup --token $token --status 3; exit 4", "exited", 3.into(), [0, 1]),
-        // The script goes on until its guard has asked.
+        // The script goes on until its guard has asked the server.
         ("redlock release -q backup --token $token --status 0; sleep 2", "exited", 0.into(), [1, 0]),
         ("redlock release -q --revoke backup; sleep 1000", "revoked", Value::Null, [0, 1]),
         ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),

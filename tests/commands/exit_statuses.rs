@@ -1,5 +1,5 @@
-//! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
-//! their commands are.
+//! Exit status 69 of servers in a certain condition, 74 of output that cannot be written, and 64 of password files and
+//! databases that do not exist. The tests of each command have its other statuses.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, redlock, release, status, when,
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
 
-/// All the commands that need a server that serves.
+/// Calls that take a lock.
 fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],
@@ -93,7 +93,7 @@ fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
     ] {
         let test = || Test::new(&redis).args(arguments);
         test().stdout_to(closed()).signal(Signal::SIGPIPE).run();
-        // Whoever ignores the signal asks for a status and a message.
+        // A caller that ignores SIGPIPE gets a status and a message.
         test().stdout_to(closed()).ignoring(Signal::SIGPIPE).fails(74, ["broken pipe"]).run();
     }
     let script = "redlock status --watch 100ms | head -n 1";
@@ -129,7 +129,7 @@ fn s69_out_of_memory() {
         Test::new(&redis).args(&arguments).status(69).stderr(in_the_end(&arguments, said)).run();
     }
     assert!(!redis.exists("redlock:new"));
-    // What frees memory, or only looks, works.
+    // Calls that need no more memory still work.
     assert_eq!(status(&redis, "held")["state"], "held");
     redlock(&redis, format!("extend -q held --token {token}")).run();
     redlock(&redis, format!("release -q held --token {token}")).run();
@@ -140,7 +140,7 @@ fn s69_out_of_memory() {
 fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
     let redis = Redis::start();
     for limit in 4..8 {
-        // What the test itself was given, as by flock(1), takes no place.
+        // Closes descriptor 3, which the test may have inherited, as from flock(1): it would count against the limit.
         let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait 1s");
         let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
         let said = finished.stderr;
@@ -170,7 +170,7 @@ fn s69_what_a_replica_says_is_no_answer() {
         &["release", "held", "--revoke"],
         &["acquire", "held", "--reentrant", "--token", "ours"],
     ];
-    // Side by side: the release is tried for five seconds.
+    // Side by side, since a release is tried for five seconds.
     let all_are_refused = || {
         let refused = |arguments: &&[&str]| {
             let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
@@ -183,7 +183,7 @@ fn s69_what_a_replica_says_is_no_answer() {
     let token = acquire(&primary, "held");
     eventually(SOON, "replicated", || replica.exists("redlock:held"));
     all_are_refused();
-    // With INFO refused it is known as well.
+    // A replica that refuses INFO is recognized as well.
     replica.command(&["ACL", "SETUSER", "default", "-info"]);
     all_are_refused();
     release(&primary, "held", &token);

@@ -1,5 +1,5 @@
-//! What the tests of flock(1) ask of it, asked of redlock: a small shim turns flock's options into redlock's. flock waits and
-//! exits with 1 where redlock, left alone, tries once and exits with 75; its lock is a file where redlock's is a name.
+//! The tests of flock(1), asked of redlock: a small shim turns flock's options into redlock's. flock waits and exits
+//! with 1 where redlock by default tries once and exits with 75; flock's lock is a file, redlock's a name.
 
 use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually};
 use nix::sys::signal::Signal;
@@ -72,7 +72,7 @@ impl Flock {
         holder.finish();
     }
 
-    /// A call with these options does not get it, and ends with this status.
+    /// A call with these options does not get the lock, and ends with this status.
     #[track_caller]
     fn is_turned_away(&self, line: &str, status: i32) {
         self.call(line).args(["lockfile", "echo", "You will never see this!"]).status(status).run();
@@ -136,7 +136,7 @@ fn shared_locks_run_together() {
         flock.enters("-s -n");
         flock.enters("-s");
         for (holder, writer) in holders {
-            // Until the last one has ended.
+            // A writer is turned away until the last reader has ended.
             flock.is_turned_away("-x -n", 1);
             drop(writer);
             holder.finish();

@@ -1,4 +1,4 @@
-//! Who came to a lock: what each host met, which are missing in the morning, and the host whose runs `--once-per` leaves out.
+//! Visits of hosts: what each host met, which hosts are missing in the morning, and whose runs `--once-per` leaves out.
 
 use crate::run::crontab::crontab;
 use crate::support::{
@@ -83,7 +83,7 @@ fn a_visit_is_the_time_at_which_the_host_came_not_of_its_looks_from_the_line() {
     assert!(score() > came && score().unwrap().ends_with('0'), "it took the lock");
 }
 
-/// The first try of a host that waits for Redis too meets none: it comes when it joins the line.
+/// A waiter's first try reaches no Redis: the host has come once it joins the line.
 #[test]
 fn a_host_that_waited_for_redis_has_come() {
     let mut redis = Redis::durable();
@@ -129,7 +129,7 @@ fn the_latest_hundred_hosts_are_kept_for_as_long_as_the_log() {
     host(100);
     assert_eq!(redis.query::<u32>(&["ZCARD", VISITS]), 100);
     assert_eq!(redis.query::<Option<String>>(&["ZSCORE", VISITS, "web-99"]), None, "the one that came first");
-    // Renewed with the log, when a run ends.
+    // The key is renewed with the log, when a run ends.
     for key in [VISITS, "{redlock:backup}:\u{1f}log"] {
         redis.command(&["PEXPIRE", key, &(50 * DAY_MS).to_string()]);
     }
@@ -166,7 +166,7 @@ fn too_few_hosts_are_told_with_those_that_came_before() {
     morning("--min-hosts 2 --format nagios").stdout(like(format!("OK - {well} | 'backup'=<n>s\n"))).run();
     let object = morning("--min-hosts 4 --format json").status(1).stdout(any()).run().json();
     assert_eq!(object["hosts"].as_array().unwrap().len(), 4);
-    // A failed night has hosts all the same; one in the future is none, as its clock was changed.
+    // A failed run is a visit, too; a visit in the future does not count, since the server's clock was changed.
     redis.clock().set(80 * HOUR);
     redlock(&redis, "run -q backup -- false").on_host("web-9").status(1).run();
     let failed =
@@ -220,7 +220,7 @@ fn one_of_three_masters_slept_or_has_another_clock_and_each_hosts_latest_visit_c
     };
     run("web-1");
     run("web-2");
-    // It hears nothing of the next night.
+    // This master is frozen during the next night.
     masters[2].pause();
     all([24 * HOUR; 3]);
     redlock(&masters, "run -q backup -- true").on_host("web-1").run();
@@ -228,7 +228,7 @@ fn one_of_three_masters_slept_or_has_another_clock_and_each_hosts_latest_visit_c
     let morning = |rest: &str| redlock(&masters, format!("status backup --ran-within 5h --min-hosts {rest}"));
     morning("1").stdout(any()).run();
     morning("2").status(1).stdout(like("<any>; but only 1 of 2 hosts came: web-2 last came 1d<any> ago\n")).run();
-    // The clocks of the servers differ by minutes, which is no time between visits.
+    // Clocks that differ by minutes do not change the order of the visits.
     all([48 * HOUR, 48 * HOUR + ms(120_000), 48 * HOUR + ms(240_000)]);
     run("web-2");
     run("web-3");
@@ -264,8 +264,9 @@ fn nightly() -> String {
     line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ").replace("/usr/local/bin/backup", "true")
 }
 
-/// A month of nights by the server's clock: hosts come within seconds of three, in any order; one is off for a night, asks another
-/// server for some, or has lost its crontab. At half past seven the morning's line is true.
+/// A month of nights by the server's clock: the hosts come within seconds of 03:00, in changing order. web-2 is off for
+/// a night, web-3 asks another server for four nights, web-4 loses its crontab. At 07:30 the line of the morning is
+/// true.
 #[test]
 fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
     const HOSTS: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
@@ -315,14 +316,14 @@ fn a_night_that_once_per_leaves_out_by_a_second_is_told_though_the_call_is_quiet
     night("web-1", "24h").run();
     night("web-2", "24h").run();
     redis.clock().set(24 * HOUR - ms(1_500));
-    // Who is new, and who waits, cannot know.
+    // A host that is new has no period, and is told nothing.
     night("web-3", "24h").run();
     let said = like(
         "redlock: \"backup\" ran <duration> ago, and this host comes every 1d: --once-per 1d is too long for that, and some \
          runs are left out; use 20h\n",
     );
     night("web-1", "24h").stderr(said).run();
-    // Its own visit of just now tells no period.
+    // A second visit in the same night tells no period.
     night("web-1", "24h").run();
     let said = message(["\"backup\" ran ", "use 20h"]);
     redlock(&redis, "run backup --once-per 24h -- true").on_host("web-2").status(75).stderr(said).run();

@@ -1,4 +1,4 @@
-//! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
+//! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb.
 
 use super::memory::part;
 use crate::support::{
@@ -22,7 +22,7 @@ fn outcomes<W: crate::support::Where + ?Sized>(servers: &W, name: &str) -> Vec<S
     runs(servers, name).iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The last column of the text.
+/// The last column of each line of the text.
 #[track_caller]
 fn results(redis: &Redis, name: &str) -> Vec<String> {
     let log = redlock(redis, format!("log {name}")).stdout(any()).run();
@@ -111,7 +111,7 @@ fn the_memory_lasts_for_a_hundred_days_after_the_last_run() {
 fn what_was_not_used_leaves_nothing() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    // Neither a waiter that gives up, nor a hold.
+    // A waiter that gives up is no run, nor is a hold.
     redlock(&redis, "run -q backup --wait 50ms -- true").turned_away().run();
     let hold = Test::new(&redis).args(["acquire", "backup", "--reentrant", "--token", &token]).token();
     release(&redis, "backup", &hold);
@@ -122,7 +122,7 @@ fn what_was_not_used_leaves_nothing() {
     redlock(&redis, "acquire backup").stdout_to(full).fails(74, ["\"backup\" was released again"]).run();
     assert_eq!(outcomes(&redis, "backup"), ["released"]);
     redlock(&redis, "run -q backup -- nosuch").fails(127, ["nosuch"]).run();
-    // A script without its interpreter is known to be none only once it has been started: that is a run.
+    // A script without its interpreter fails only when it is started: that is a run.
     let directory = Directory::new();
     let broken = directory.without_interpreter();
     redlock(&redis, "run -q backup --").arg(broken).fails(127, ["interpreter"]).run();
@@ -161,7 +161,7 @@ fn a_node_that_has_not_heard_of_the_end_does_not_make_the_run_go_on() {
 fn what_an_older_version_takes_and_releases_is_not_taken_for_a_run_that_goes_on() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    // Its release, and its take.
+    // The older version's release, and its take.
     redis.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
     redis.command(&["SET", "redlock:backup", "5294ecab887e4ad3880ccf24c8387183", "PX", "60000"]);
     assert_eq!(outcomes(&redis, "backup"), ["expired"]);
@@ -183,7 +183,7 @@ fn the_hold_that_took_the_lock_ends_its_run() {
 
 #[test]
 fn a_log_that_cannot_be_written_disturbs_nothing() {
-    // A right that is missing: keys by their names, but for the log's.
+    // This user may use each key of the lock, but none of its log.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
     for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"] {
@@ -195,7 +195,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     redlock(url.as_str(), "status backup").stdout(any()).run();
     redlock(url.as_str(), "run -q backup --wait 50ms -- true").turned_away().run();
     release(url.as_str(), "backup", &token);
-    // What asks for it says so, and no run counts as a success that is not known.
+    // Calls that need the log fail, and say why.
     redlock(&redis, "run -q backup -- true").run();
     for asks in [
         "log",
@@ -206,7 +206,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     ] {
         redlock(url.as_str(), asks).fails(78, ["NOPERM", "the ACL rule it needs"]).stdout(any()).run();
     }
-    // A key of another type in its place: that lock is named, the others are shown.
+    // A key of the log has another type: its lock is named, and the others are shown.
     redlock(&redis, "run -q good -- true").run();
     for name in ["log", "open", "ends", "runs", "errors"] {
         let keys = ["log", "open", "ends", "runs", "errors"].map(|name| part("backup", name));
@@ -234,13 +234,13 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         assert!(std::process::Command::new("bash").args(["-c", &pasted]).status().unwrap().success());
         assert!(!redis.exists(&part("backup", name)), "{pasted}");
     }
-    // Text that is none of ours.
+    // Entries that redlock did not write.
     redis.command(&["DEL", &part("backup", "runs")]);
     redis.command(&["RPUSH", &part("backup", "log"), "x\u{1b}[2J", "{\"t\":1}", "[]"]);
     redlock(&redis, "run -q backup -- true").run();
     // Behind the run that could be logged, but not counted.
     redlock(&redis, "log backup").stdout(when_lines(6)).run();
-    // Memory that is short: the end is written behind what frees some.
+    // The memory is full: a release first frees some, then writes the end.
     let token = acquire(&redis, "other");
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     release(&redis, "other", &token);
@@ -259,7 +259,7 @@ fn several_nodes_tell_each_run_once() {
     let told = runs(&nodes, "backup");
     assert_eq!(told.iter().map(|run| run["status"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
     nodes[1].restart_aged(3600);
-    // A grant of a minority, whose taker has died before it could undo it.
+    // A grant by a minority, whose taker has died before the undo.
     let open = part("backup", "open");
     redlock(nodes[2].url().as_str(), "acquire backup --ttl 1s").stdout(any()).run();
     assert!(nodes[2].exists(&open));
@@ -330,7 +330,7 @@ fn runs_beside_each_other_are_told_apart() {
 fn once_per_period_a_success_turns_others_away() {
     let redis = Redis::start();
     let once = |command: &str| redlock(&redis, format!("run backup --once-per 1h {command}"));
-    // One that has failed lets the next one try.
+    // After a failed run the next host may try.
     once("-q -- false").status(1).run();
     once("-q -- true").run();
     let (_, host) = crate::support::myself();
@@ -345,14 +345,15 @@ fn once_per_period_a_success_turns_others_away() {
         redis.keys_without_the_memory()
     );
     assert_eq!(results(&redis, "backup").len(), 2, "who was turned away leaves no entry");
-    // Later failures do not hide it.
+    // Later failures do not hide the success.
     redlock(&redis, "run -q backup --log 1 -- false").status(1).run();
     once("-q -E 0 -- echo started").run();
     redlock(&redis, "run -q backup --once-per 1ms -- true").run();
-    // A run by hand, without it, does not switch off tonight's.
+    // A run by hand, without --once-per, does not switch off tonight's run.
     redlock(&redis, "run -q byhand -- true").run();
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
-    // While it is kept for a while after its success, too; in line for a job that then succeeds.
+    // A success also turns others away while its lock is kept, and those who stand in line for a job that then
+    // succeeds.
     redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
     redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();
@@ -378,7 +379,7 @@ fn once_per_period_a_success_turns_others_away() {
 fn over_several_nodes_a_success_that_any_of_them_knows_counts() {
     let mut nodes = several(3);
     redlock(&nodes, "run -q backup --once-per 1h -- true").run();
-    // Two of them have lost what they knew; whose grants are taken back.
+    // Two nodes have lost the success: they grant, and their grants are taken back.
     for node in &nodes[..2] {
         node.command(&["FLUSHALL"]);
     }
@@ -483,6 +484,6 @@ fn at_the_end_run_says_with_v_what_came_of_it() {
     let released = "redlock: released \"backup\" after <duration>, exit status 1\n";
     says("run -v backup -- false", 1, &format!("redlock: redis <any>\n{acquired}{released}"));
     says("run backup -- false", 1, acquired);
-    // It is kept.
+    // A lock that is kept is not called released.
     says("run -v backup --hold-at-least 1m -- true", 0, &format!("redlock: redis <any>\n{acquired}"));
 }

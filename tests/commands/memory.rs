@@ -1,5 +1,5 @@
-//! The memory of runs: whose word counts, what a clock that was changed does to it, how much there may be of it, and what those
-//! who watch are told.
+//! The memory of runs: which node's answer counts, what a changed clock does, how large the memory may be, and what
+//! monitoring is told.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_on_all, alive, any, eventually, like,
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// The name of a part of what a lock has in Redis.
+/// The name of one of a lock's keys in Redis.
 pub(super) fn part(name: &str, part: &str) -> String {
     format!("{{redlock:{name}}}:\u{1f}{part}")
 }
@@ -22,7 +22,7 @@ pub(super) fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap()
 }
 
-/// A run as the scripts write it, which began so long ago and took a second.
+/// A run as the scripts write it, which began `began_ago_ms` ago and took a second.
 fn entry(token: &str, began_ago_ms: i64, status: &str) -> String {
     let began = (now_ms() - began_ago_ms).to_string();
     json!({"t": format!("{token:0<32}"), "h": "web-3", "p": "1", "u": "deploy", "b": began, "d": "1000", "f": "1", "x": status})
@@ -44,7 +44,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
         redis.command(&["RPUSH", &part("backup", "log"), &run]);
         redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
     };
-    // By up to D it may be a success of before the change.
+    // A success that is ahead by less than the 2h counts: it may be from before the change of the clock.
     ahead(3_600_000);
     redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
@@ -52,7 +52,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
     let line = when("UNKNOWN", |text| text.starts_with("UNKNOWN - \"backup\"") && text.contains("clock was changed"));
     redlock(&redis, "status backup --ran-within 1d --format nagios").status(3).stdout(line).run();
     redlock(&redis, "log backup").stdout(like("<any>, in the future: the server's clock was changed\n")).run();
-    // Further ahead it blocks nothing, and the next success replaces it.
+    // A success further ahead blocks nothing, and the next success replaces it.
     ahead(400 * DAY_MS);
     redlock(&redis, "run -q backup --once-per 2h -- true").run();
     redlock(&redis, "status -q backup --ran-within 1d").run();
@@ -70,7 +70,7 @@ fn a_run_that_is_renewed_is_not_forgotten() {
     for part in [part("backup", "open"), part("backup", "ends")] {
         assert!(redis.pttl(&part) > 99 * DAY_MS, "{part}: {}", redis.pttl(&part));
     }
-    // Its deadline has moved with the lease.
+    // The run's deadline has moved with the lease.
     let deadline: String = redis.query(&["ZSCORE", &part("backup", "ends"), &token]);
     assert!((deadline.parse::<i64>().unwrap() - now_ms() - 3_600_000).abs() < 60_000, "{deadline}");
     release(&redis, "backup", &token);
@@ -126,7 +126,7 @@ fn a_log_is_read_to_its_end_though_a_node_goes_away_between_two_pages_of_it() {
 #[test]
 fn the_log_is_searched_where_it_is() {
     let redis = Redis::start();
-    // The newest first: every tenth has failed.
+    // The log has the newest run first; every tenth run has failed.
     for at in (0..1000).rev() {
         let run = entry(&format!("{at:08x}"), i64::from(at) * 60_000, if at % 10 == 0 { "1" } else { "0" });
         redis.command(&["LPUSH", &part("often", "log"), &run]);
@@ -138,11 +138,11 @@ fn the_log_is_searched_where_it_is() {
     assert_eq!(runs(&redis, "often -n 3").iter().map(prefix).collect::<Vec<_>>(), [2, 1, 0]);
     let failed = runs(&redis, "often --failed");
     assert_eq!((failed.len(), prefix(&failed[0])), (100, 990));
-    // Beyond the part that one request looks at.
+    // The search goes beyond the part that one request looks at.
     assert_eq!(runs(&redis, "often --failed -n 50").iter().map(prefix).next(), Some(490));
     assert_eq!(runs(&redis, "often --since 299m30s").len(), 300);
     assert!(redlock(&redis, "log often --since 299m30s").stdout(any()).run().stderr.is_empty());
-    // Where it does not reach back so far, that is said.
+    // A log that does not reach back so far says so.
     let forgotten = "redlock: \"often\": runs before <any> are forgotten (1000 are kept; --log N keeps more)\n";
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
     redis.command(&["HSET", &part("often", "runs"), "cut", "5"]);
@@ -165,13 +165,13 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, "status self -q --ran-within 1h").run();
     redlock(&redis, "release self --token t --status 256").fails(64, ["256"]).run();
     redlock(&redis, "release self --force --status 1").fails(64, ["--status"]).run();
-    // Of a lease that had run out the status is noted, and no more.
+    // For a lease that had run out, only the status is noted.
     let token = redlock(&redis, "acquire self --ttl 1s").token();
     eventually(SOON, "it has run out", || status(&redis, "self")["state"] == "free");
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
     let last = runs(&redis, "self -n 1").remove(0);
     assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
-    // That is told once: it is no run of the last second.
+    // The late status does not make the run one that ended just now.
     assert!(runs(&redis, "self --since 0").is_empty());
     // A script that is stopped by a revocation may tell status 0, as bash does.
     let revoked = acquire(&redis, "other");
@@ -206,7 +206,7 @@ fn several_locks_are_answered_together() {
     let job = redlock(&redis, "run -q never -- sleep 1000").any_end().spawn();
     eventually(SOON, "it runs", || status(&redis, "never")["state"] == "held");
     watch("never", 1, "\"never\" has not succeeded<any>: no success is known; running on <host> for <duration>\n");
-    // One that goes on has not failed.
+    // A run that goes on has not failed.
     redlock(&redis, "log never --failed").stderr(message(["no such run"])).run();
     drop(job);
     let odd = "it's=a|b";
@@ -255,7 +255,7 @@ fn a_server_that_was_just_started_may_have_forgotten() {
     redlock(&redis, "log backup").stderr(message(["no such run", "was started", " ago"])).run();
     let morning = redlock(&redis, "status backup --ran-within 1h").status(1);
     morning.stdout(like(format!("<any>: no success is known{started}"))).run();
-    // Of several, the one that was started first remembers the longest.
+    // Of several nodes, the one that was started first remembers the longest.
     let mut nodes = Redis::aged(3, 90_000);
     redlock(&nodes, "status backup --quarantine 0").stdout(when("no more", |text| text.contains("known\n"))).run();
     redlock(&nodes[0].url()[..], "status backup").stdout("backup  free; no run is known\n").run();
@@ -271,7 +271,7 @@ fn a_lease_of_acquire_that_had_run_out_on_most_nodes_had_run_out() {
     nodes[2].pause();
     let token = redlock(&nodes, "acquire backup --ttl 3s").stdout(any()).stderr(any()).run().token();
     eventually(SOON, "it has run out", || !nodes[0].exists("redlock:backup") && !nodes[1].exists("redlock:backup"));
-    // Only now it carries out the take, and then the release.
+    // Only now this node carries out the take, and then the release.
     nodes[2].resume();
     eventually(SOON, "it is taken there", || nodes[2].exists("redlock:backup"));
     redlock(&nodes, format!("release backup --token {token} --status 0")).status(77).stderr(any()).run();
@@ -310,7 +310,7 @@ fn metrics_of_a_name_that_never_ran_and_of_several_nodes() {
 #[test]
 fn thousands_of_locks_and_runs_are_listed_in_pages() {
     let redis = Redis::start();
-    // As long as names of hosts and labels can be, in wide characters.
+    // Names of hosts and labels of the largest length, in wide characters.
     let wide = "備".repeat(60);
     for at in 0..600 {
         let name = format!("lock-{at:04}");
@@ -347,7 +347,7 @@ fn a_lease_that_most_nodes_have_lost_is_lost() {
     let nodes = several(3);
     let job = redlock(&nodes, "run -q backup --ttl 20s -- sleep 1").status(76).stderr(any()).spawn();
     eventually(SOON, "it runs", || status(&nodes, "backup")["state"] == "held");
-    // One may be granted later than the others.
+    // A node may grant later than the others, so the keys are deleted until the job ends.
     eventually(SOON, "it ends", || {
         nodes[..2].iter().for_each(|node| node.command(&["DEL", "redlock:backup", &part("backup", "lease")]));
         !alive(job.pid())
@@ -445,7 +445,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     }
     job.end();
     job.running.finish();
-    // Also when no node has the loss as its last failure any more.
+    // The loss still counts when no node has it as its last failure any more.
     redlock(&nodes, "run -q backup -- false").status(1).run();
     let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
@@ -454,7 +454,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     redlock(&nodes, "run -q backup --once-per 1m -- true").turned_away().run();
 }
 
-/// The clock in the middle has the times of a run too whose end that node has not heard.
+/// The times of a run are by the middle clock, even if that clock's node has not heard of the end.
 #[test]
 fn over_masters_whose_clocks_differ_runs_are_in_the_order_in_which_they_began() {
     let nodes: Vec<Redis> = (0..3).map(|_| Redis::with_clock(&[], 7200)).collect();
@@ -484,13 +484,13 @@ fn the_log_is_in_the_order_of_the_ends() {
     eventually(SOON, "that has run out", || status(&redis, "db")["holder_count"] == 1);
     reader.send(Signal::SIGTERM);
     reader.finish();
-    // Which writes down that the one before has run out.
+    // This grant writes down that the lease before has run out.
     let token = redlock(&redis, "acquire db -s").token();
     redlock(&redis, format!("release -q db --token {token} --status 3")).run();
     let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();
     assert_eq!(outcomes("db"), ["signaled", "expired", "exited"]);
     assert_eq!(outcomes("db -n 2"), ["signaled", "exited"]);
-    // So is what is cut off.
+    // The run that ended first is cut off first.
     redlock(&redis, "run -q db -s --log 3 -- true").run();
     assert_eq!(outcomes("db"), ["signaled", "exited", "exited"]);
 }
@@ -548,7 +548,7 @@ fn labels_of_metrics_differ_where_the_names_do() {
     let text = redlock(&redis, "status --format prometheus").text();
     let name_of = |line: &str| Some(line.strip_prefix("redlock_held{name=\"")?.strip_suffix("\"} 0")?.to_owned());
     let mut labels: Vec<String> = text.lines().filter_map(name_of).collect();
-    // As the format has it: a backslash, a quote and a line end are escaped, and no more.
+    // Prometheus' format escapes a backslash, a quote and a line end, and no more.
     let mut expected = names.map(|name| name.replace('\\', "\\\\").replace('"', "\\\""));
     labels.sort();
     expected.sort();

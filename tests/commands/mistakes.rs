@@ -13,7 +13,7 @@ const LINES: [(&str, &str); 156] = [
     ("doctor x", "'x'; redlock doctor"),
     ("completions bash zsh", "'zsh'; redlock completions SHELL"),
     ("run x true", "put -- before the command: redlock run NAME -- COMMAND"),
-    // Nothing where something is needed.
+    // Missing names, commands and values.
     ("acquire", "missing lock name: redlock acquire NAME"),
     ("wait", "missing lock name: redlock wait NAME"),
     ("run x", "missing command: redlock run NAME -- COMMAND"),
@@ -36,7 +36,7 @@ const LINES: [(&str, &str); 156] = [
     ("release x --revoke --force", "the argument '--revoke' cannot be used with '--force'"),
     ("extend x --name y --token t", "the argument '[NAME]' cannot be used with '--name <NAME>'"),
     ("status x --watch -q", "--watch never ends, so it gives no status; leave out -q"),
-    // Options of this command that begin so, and others like them.
+    // Options that are cut short, belong to other commands, or do not exist.
     ("run x --once -- true", "'--once'; --once-per?"),
     ("run x --max 5 -- true", "'--max'; --slots?"),
     ("run x --hold 5 -- true", "'--hold'; --hold-at-least?"),
@@ -134,7 +134,7 @@ const LINES: [(&str, &str); 156] = [
     ("log --tail 5", "'--tail'; -n?"),
     ("log -n 0", "invalid value '0' for '--lines <N>': not a whole number from 1 to 1000000"),
     ("logs x", "unrecognized subcommand 'logs'; redlock log?"),
-    // A slip of the pen: no guess.
+    // Misspelt words, and other words for options and commands.
     ("run x --reddis redis://h -- true", "'--reddis'; redlock run -h shows its options"),
     ("acquire x --verbos", "'--verbos'; --verbose?"),
     ("relase x", "unrecognized subcommand 'relase'; redlock -h shows how it is used"),

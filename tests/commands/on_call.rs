@@ -1,5 +1,5 @@
-//! The questions of an operator on call, which `status NAME` answers: is it slow, is its holder there, who stands in line only on
-//! paper, and why nothing is known.
+//! The questions of an operator on call, which `status NAME` answers: is the job slow, is its holder there, and which
+//! waiters are dead.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, any, eventually, job, like, permit, redlock, status,
@@ -16,7 +16,7 @@ fn lines<W: Where + ?Sized>(servers: &W) -> Vec<String> {
     text.lines().map(|line| line.trim_start().to_owned()).collect()
 }
 
-/// What is said of a lease besides.
+/// The line of `status backup` about renewals, if there is one.
 fn news(redis: &Redis) -> Option<String> {
     lines(redis).into_iter().find(|line| line.contains("renewed for") || line.contains("renews"))
 }
@@ -41,7 +41,7 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
         drop(end);
         job.finish();
     };
-    // The second of these is the third success.
+    // The job of the first call is the third success when it ends.
     holds("for     <duration>, since <date>");
     assert!(status(&redis, "backup")["usual_ms"].is_u64());
     run("1.5", 3);
@@ -50,7 +50,7 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
     redlock(&redis, "run -q backup --hold-at-least 20s -c").arg("sleep 0.4").run();
     let usual = status(&redis, "backup")["usual_ms"].as_u64().unwrap();
     assert!((200..400).contains(&usual), "of two short ones, two of 400 ms and one of 200 ms: {usual}");
-    // Its job has ended.
+    // A lock that is kept has no job, and no usual time.
     assert!(lines(&redis).iter().all(|line| !line.contains("usually")));
     let list = redlock(&redis, "status --format json").json();
     assert!(list["locks"][0]["usual_ms"].is_null());
@@ -63,7 +63,7 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let way_out = format!("release NAME --force --token {}", &token[..8]);
     let told = format!("by acquire: nothing renews it; if its script is dead, {way_out} frees it");
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
-    // A job that has re-entered it renews it.
+    // A job that has re-entered the lease may renew it.
     let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, Value::Null));
     redlock(&redis, "release -q backup --token").arg(&hold).run();
@@ -72,7 +72,7 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     redlock(&redis, way_out.replace("NAME", "backup")).stdout(like("redlock: freed \"backup\", <any>\n")).run();
     let script = "redlock acquire backup --ttl 20s --while-pid $$; redlock status backup --format json | grep -c '\"renewal_ms\":20000'";
     Test::sh(&redis, script).stdout(like("<token>\n1\n")).run();
-    // The job has ended, and its renewals.
+    // The job has ended, and so have the renewals.
     redlock(&redis, "run -q other --hold-at-least 20s -- true").run();
     assert_eq!(status(&redis, "other")["holders"][0]["renewal_ms"], 0);
 }
@@ -92,7 +92,7 @@ fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
         like("not renewed for 13s: its host may be gone or cut off; free in 17s at the latest").matches(&said),
         "{said}"
     );
-    // Extended by hand, it needs none.
+    // A lease that was extended by hand needs no renewal.
     left("60000");
     assert_eq!(news(&redis), None);
     left("17000");
@@ -135,14 +135,14 @@ fn a_waiter_that_was_killed_is_told_from_one_that_waits() {
     let waiters = [waiter(), waiter(), waiter()];
     assert_eq!(listening(&redis), [Some(true); 3]);
     waiters[1].send(Signal::SIGKILL);
-    // The stopped one would hear its call.
+    // A stopped waiter counts as listening: it would hear its call once it goes on.
     waiters[2].send(Signal::SIGSTOP);
     eventually(SOON, "it is told", || listening(&redis) == [Some(true), Some(false), Some(true)]);
     let told = lines(&redis);
     let waiting = told.iter().position(|line| line == "waiting 3").expect("all are counted");
     let is_deaf = |line: &String| line.ends_with(", not listening: dead or cut off");
     assert_eq!(told[waiting + 1..].iter().map(is_deaf).collect::<Vec<_>>(), [false, true, false], "{told:?}");
-    // Without the right it is not known.
+    // Without the right to PUBSUB it is unknown whether a waiter listens.
     let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");
     assert_eq!(listening(url.as_str()), [Some(true), Some(false), Some(true)]);
     permit(&redis, "-pubsub");

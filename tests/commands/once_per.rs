@@ -1,5 +1,5 @@
-//! `run --once-per` from thirty hosts at once: never again after a success that a living node knows, whatever fails, restarts or has
-//! its clock changed, and never blocked for more than twice its time.
+//! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again, whatever
+//! fails, restarts or has its clock changed; and no call is refused for more than twice the time.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -19,7 +19,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Their jobs fail so many times, then succeed.
+    /// The hosts' jobs fail `failures` times, then succeed.
     fn new(masters: Vec<Redis>, failures: usize) -> Hosts {
         let directory = Arc::new(Directory::new());
         let job = format!(
@@ -30,7 +30,7 @@ impl Hosts {
         Hosts { directory, masters }
     }
 
-    /// A master, or several, whose clocks are ahead by so much.
+    /// Hosts with one master or several, whose clocks are ahead by this time.
     fn ahead(masters: usize, ahead: Duration) -> Hosts {
         let hosts = Hosts::new((0..masters).map(|_| Redis::with_clock(&[], 7200)).collect(), 0);
         hosts.masters.iter().for_each(|master| master.clock().set(ahead));
@@ -42,7 +42,7 @@ impl Hosts {
         redlock(&self.masters, line).in_directory(&self.directory).within(SOON * 9)
     }
 
-    /// All of them at the same moment.
+    /// Starts the call on all hosts at the same moment.
     fn all(&self, once_per: &str) -> Vec<Running> {
         (0..HOSTS).map(|_| self.call(once_per).any_end().stderr(perhaps(["backup"])).spawn()).collect()
     }
@@ -51,7 +51,8 @@ impl Hosts {
         fs::read_to_string(self.directory.path().join(file)).unwrap_or_default().lines().count()
     }
 
-    /// The hosts end, so many of them because their job has failed; so many jobs have run up to now, one at a time.
+    /// The hosts end, `failures` of them because their jobs have failed; up to now there were `runs` jobs, one at a
+    /// time, and `successes` of them have succeeded.
     #[track_caller]
     fn end(&self, all: Vec<Running>, failures: usize, runs: usize, successes: usize) {
         let ends: Vec<Ended> = all.into_iter().map(|host| host.finish().ended).collect();
@@ -80,7 +81,7 @@ fn restarts_in_between_repeat_no_success() {
             hosts.masters[0].restart();
         }
         hosts.end(all, 2, 3, 1);
-        // One of several may forget it all.
+        // One of several masters may forget everything.
         if masters > 1 {
             hosts.masters[1].kill();
             hosts.masters[1] = Redis::start();
@@ -113,12 +114,12 @@ fn clocks_that_change_let_no_second_run_in_unless_that_is_due_by_all_of_them() {
             hosts.masters.iter().for_each(|master| master.clock().set(after));
             hosts.end(hosts.all("2h"), 0, 1, 1);
         }
-        // By 400 days: the success is forgotten, or too far ahead. It is one more run, no matter how many hosts there are.
+        // By 400 days: the success is forgotten, or too far ahead. All hosts together make one more run.
         for (before, after) in [(ms(0), LONG), (LONG, ms(0))] {
             let hosts = Hosts::ahead(masters, before);
             hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
             let change = |masters: &[Redis]| masters.iter().for_each(|master| master.clock().set(after));
-            // Where another node knows of the success, none.
+            // There is no run while another node knows of the success.
             change(&hosts.masters[1..]);
             hosts.end(hosts.all("2h"), 0, 1, 1);
             change(&hosts.masters);

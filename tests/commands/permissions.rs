@@ -100,7 +100,7 @@ fn connections_are_known_by_their_name() {
     let clients = || redis.query::<String>(&["CLIENT", "LIST"]);
     eventually(SOON, "a client with this name", || clients().contains(" name=redlock "));
     drop(job);
-    // A user that may not give a name is none the worse for it.
+    // A user without the right to CLIENT can take and release locks all the same.
     redis.command(&["ACL", "SETUSER", "default", "-client"]);
     let token = acquire(&redis, "other");
     release(&redis, "other", &token);
@@ -147,7 +147,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     set_password(&redis, "second");
     cut(&redis);
     job.finish();
-    // A new call is told at once, and one that waits when the file could have been replaced.
+    // A new call fails at once, a call that waits only after the time in which the file could have been replaced.
     for (wait, time) in [(None, 10), (Some("--wait"), 20)] {
         let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
         let test = test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"]));

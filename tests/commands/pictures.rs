@@ -11,7 +11,7 @@ const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
 /// Friday, 22 November 2030, 07:30 UTC, in ms.
 const MORNING: i64 = 1_921_563_000_000;
-/// Daylight saving time ends in the night before Sunday, 27 October 2030, 07:30 UTC.
+/// Sunday, 27 October 2030, 07:30 UTC, in ms, after the night in which daylight saving time ends.
 const REPEATED_HOUR: i64 = 1_919_316_600_000;
 const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 
@@ -34,7 +34,7 @@ fn run(host: &str, label: &str, began: i64, lasted: i64, waited: i64, end: &Valu
     run
 }
 
-/// Writes the log of a lock, the oldest end first.
+/// Writes the log of a lock; `runs` begins with the run that ended first.
 fn log(redis: &Redis, name: &str, runs: &[Value]) {
     for page in runs.chunks(500) {
         let lines: Vec<String> = page.iter().map(Value::to_string).collect();
@@ -78,7 +78,7 @@ pub(crate) fn night() -> Redis {
     };
     log(&redis, "mails", &(1..7).rev().map(mails).collect::<Vec<_>>());
     redis.command(&["HSET", &part("mails", "runs"), "cut", "1"]);
-    // One that goes on.
+    // A run that goes on.
     let vacuum = run("web-3", "vacuum", MORNING - 70 * MINUTE, 0, 0, &json!({}));
     let token = vacuum["t"].as_str().unwrap();
     let line = vacuum.to_string().replace(r#""d":"0","#, "");
@@ -111,9 +111,9 @@ fn a_chart_is_as_wide_as_its_terminal() {
         let width = |line: &&str| line.chars().count();
         assert_eq!(lines.len(), 7, "{shown}");
         assert!(lines.iter().all(|line| width(line) <= usize::from(columns)), "{shown}");
-        // A day has its noon, and one that follows.
+        // The axis shows noon, and the midnight that follows.
         assert!(shown.contains("|12:00") && shown.contains("|00:00"), "{shown}");
-        // What goes on goes on until now, at the right.
+        // The bar of a run that goes on ends now, at the right edge.
         let going = lines.iter().find(|line| line.contains("vacuum")).unwrap();
         assert!(width(going) == usize::from(columns) && going.ends_with('▒'), "{shown}");
         // One long run, the failure, the wait for it, the success, and what is forgotten.
@@ -187,7 +187,7 @@ fn the_hour_that_is_repeated_has_its_columns() {
         "x",
         &[run("web-1", "x", half_past, MINUTE, 0, &ok()), run("web-1", "x", half_past + HOUR, MINUTE, 0, &failed())],
     );
-    // Nine columns for an hour: from half past one, summer time.
+    // Nine columns for an hour; the chart begins at half past one, summer time.
     let shown = chart(&redis, "x --since 8h").env("TZ", BERLIN).text();
     let [runs, times] = &*shown.lines().collect::<Vec<_>>() else { panic!("{shown}") };
     let column = |line: &str, what: &str| line.split(what).next().unwrap().chars().count();
@@ -254,10 +254,10 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     chart(&redis, "")
         .stdout(when("no control character", |text| text.contains("\\u{1b}[2J") && !text.contains('\u{1b}')))
         .run();
-    // Inside a tag stands nothing of theirs.
+    // No tag contains text of others.
     let tag = Regex::new("<[^>]*>").unwrap();
     assert!(tag.find_iter(&hostile).all(|tag| !tag.as_str().contains("onclick")), "{hostile}");
-    // What a bar says when it is pointed at, and the table.
+    // The tooltip of a bar, and rows of the table.
     let said = "<title>deploy@web-1 (nightly): exit 1, 2030-11-22 03:00:00 +0000, lasted 42m, waited 0s, fencing token 1763607602118</title>";
     assert!(usual.contains(said), "{usual}");
     let row = "<tr><td>2030-11-22 03:42:00 +0000<td>backup<td>1h 40m<td>42m<td>deploy@web-2 (nightly)<td>exit 0<td>1763607602118\n";

@@ -1,4 +1,4 @@
-//! `redlock release`: gives up one's own, and with --revoke and --force somebody else's.
+//! `redlock release`: ends the caller's own lease, and with --revoke and --force another's.
 
 use crate::support::{
     Redis, SOON, Test, acquire, acquire_for, any, eventually, lapsed, like, loss, message, myself, redlock, release,
@@ -81,7 +81,7 @@ fn a_status_that_cannot_be_logged_is_said() {
     }
 }
 
-/// The holder learns of it at its next renewal, to which the restart brings it: it must not take the lock again.
+/// The restart makes the holder renew, and learn that its lease was freed: it must not take the lock again.
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
     let mut redis = Redis::durable();

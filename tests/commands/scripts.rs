@@ -69,7 +69,7 @@ fn cron_has_next_to_no_environment() {
     let binary = env!("CARGO_BIN_EXE_redlock");
     let line = format!("env -i {binary} run -q -E 0 --redis {} --name backup -- echo ran", redis.url());
     let cron = || Test::of("/bin/sh").args(["-c", &line]);
-    // It finds its command without a PATH.
+    // redlock finds the command without a PATH.
     cron().stdout("ran\n").run();
     acquire(&redis, "backup");
     cron().run();
@@ -85,7 +85,7 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
         .status(64)
         .stderr("redlock: missing lock name: redlock acquire NAME\n")
         .run();
-    // A lock of this name is no format.
+    // A lock named env is no format.
     let said = "redlock: unexpected argument '--bogus' found; redlock acquire -h shows its options\n";
     redlock(&redis, "acquire env --bogus").status(64).stderr(said).run();
 }

@@ -1,4 +1,4 @@
-//! What people see of locks that several hold: `status`, its list, the message of a busy one, the wait, and what is acquired.
+//! What users see of locks that several hold: `status`, its list, and the messages of a busy lock, a wait and a grant.
 
 use crate::support::{Pattern, Redis, SOON, any, eventually, like, myself, redlock, regex, release, status};
 
@@ -14,7 +14,7 @@ fn who() -> String {
     format!("{user}@{host}")
 }
 
-/// What `status` shows of a holder, whoever of these it is.
+/// The lines of `status` about any one of these holders.
 fn block(slot: &str) -> String {
     format!(
         "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \
@@ -85,7 +85,7 @@ fn a_busy_one_names_ten_holders_at_most() {
         }
         tokens.push(token);
     }
-    // Wherever a holder stands, its token finds it.
+    // `status` finds each holder by its token, also beyond the ten that are named.
     for token in tokens {
         redlock(&redis, format!("status -q db --token {token}")).run();
     }
@@ -104,7 +104,7 @@ fn a_waiter_and_a_job_are_told_how_it_is_shared() {
     release(&redis, "dl", &token);
     waiter.finish();
     eventually(SOON, "free", || !redis.exists("redlock:dl"));
-    // A job of another lease does not see the slot of the one around it.
+    // A job of another lease does not see the slot of the lease around it.
     let job = "redlock run -q --name inner -- sh -c 'echo ${REDLOCK_SLOT-none}'";
     redlock(&redis, "run -q dl --slots 3 -c").arg(job).stdout("none\n").run();
     let shared = like("redlock: acquired \"db\" on <node>, shared, token <any>\n");

@@ -33,7 +33,7 @@ fn a_free_lock() {
         "usual_ms": null, "nodes": [{"node": "socket", "answer": "free"}],
     });
     let mut object = steady(status(&redis, "backup"));
-    // Of a lock that nobody has, the mode may be null or what it would be.
+    // The mode of a free lock may be null, or exclusive.
     assert!(object["mode"].is_null() || object["mode"] == "exclusive", "{object}");
     object["mode"] = Value::Null;
     assert_eq!(object, expected);
@@ -207,7 +207,7 @@ fn the_list_shows_every_lock_under_the_prefix() {
     redis.command(&["SET", "globa:z", "not a lock"]);
     assert_eq!(list("redlock:"), ["a", "b", "foreign", "with space", "{tag}c"]);
     assert_eq!(list("glob[a]*?:"), ["y"]);
-    // Without a prefix only what is surely a lock: what has an owner record.
+    // Without a prefix the list has only keys with an owner record: these are surely locks.
     assert_eq!(list(""), ["glob[a]*?:y", "redlock:a", "redlock:b", "redlock:with space", "redlock:{tag}c", "x"]);
 }
 
@@ -362,7 +362,7 @@ fn a_long_name_makes_its_own_line_longer_and_no_other() {
     }
     let table = redlock(&redis, "status -a").text();
     let log = redlock(&redis, "log").text();
-    // Right behind each the next column begins.
+    // The next column begins right behind each name.
     for name in [format!("backup{:36}", ""), format!("{long}  ")] {
         for text in [&table, &log] {
             assert!(text.split_once(&name).is_some_and(|(_, rest)| !rest.starts_with([' ', '\n'])), "{text}");
@@ -476,7 +476,7 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
         terminal.types("\u{3}");
         terminal.prompts();
     }
-    // What is not for a screen is whole.
+    // Without --watch the name is whole.
     let finished = redlock(&redis, "status").stdout(any()).run();
     assert!(finished.stdout.contains(&format!("{name}  held")), "{}", finished.stdout);
 }

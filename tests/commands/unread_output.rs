@@ -1,5 +1,5 @@
-//! Output that takes nothing more: a full pipe, a full socket, a terminal whose other end does not read. What redlock
-//! does must not depend on it, and a result that cannot be printed can be interrupted.
+//! Output that takes nothing more: a full pipe, a full socket, a terminal whose other end does not read. redlock's work
+//! must not depend on such an output, and a call that cannot print its result can be interrupted.
 
 use crate::support::{
     Ended, Finished, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, full_pipe, full_socket,
@@ -12,19 +12,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What takes nothing more.
+/// An output that takes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Pipe,
     Socket,
     Terminal,
-    /// A terminal with room for a few bytes, so that it is ready to be written to, and then a whole line does not fit.
+    /// A terminal with room for a few bytes: it is ready to be written to, but a whole line does not fit.
     AlmostTerminal,
 }
 
 const KINDS: [Kind; 4] = [Kind::Pipe, Kind::Socket, Kind::Terminal, Kind::AlmostTerminal];
 
-/// What a call gets, and the other end, which is only kept open.
+/// An output for a call, and its other end, which is only kept open.
 struct Unread {
     kind: Kind,
     end: OwnedFd,
@@ -65,7 +65,7 @@ impl Unread {
             std::thread::sleep(ms(2));
         }
         let finished = call.finish_whole();
-        // It is the user's, and others have it too.
+        // The output is the user's, and other processes have it too.
         let flags = OFlag::from_bits_retain(fcntl(&self.end, FcntlArg::F_GETFL).unwrap());
         assert!(!flags.contains(OFlag::O_NONBLOCK), "{:?}: left non-blocking", self.kind);
         finished
@@ -136,7 +136,7 @@ fn a_job_is_renewed_and_its_status_told_though_nobody_reads_standard_error() {
 #[test]
 fn an_outage_is_survived_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
-        // What is said of it must not keep the next try waiting.
+        // A message about the outage must not delay the next try.
         let proxy = Proxy::new(redis, Mode::Pass);
         let unread = Unread::new(kind);
         let (reader, writer) = std::io::pipe().unwrap();
@@ -196,7 +196,7 @@ fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_e
     at_once(&times);
 }
 
-/// Waits for its end by this signal, and fails when it takes long.
+/// Sends the signal, and waits for the end of the call, which must come soon.
 #[track_caller]
 fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     let start = Instant::now();
@@ -263,7 +263,7 @@ fn a_token_that_is_not_read_before_its_lease_runs_out_is_a_failure() {
         let call = test.stderr(said).spawn();
         eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
         eventually(SOON, "it has run out", || !redis.exists("redlock:backup"));
-        // Another may have it by then.
+        // Another call may have the lock by then.
         let other = acquire(&redis, "backup");
         call.finish_whole();
         let mut text = String::new();

@@ -114,7 +114,7 @@ fn the_habits_of_flock_are_served() {
 #[test]
 fn a_grace_that_does_not_fit_names_the_largest_that_does() {
     let server = Untouched::new();
-    // For 1 s: 988 − 100 − 250 − 150 ms.
+    // With a ttl of 1 s: 988 − 100 − 250 − 150 ms.
     let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
     server.refuses(&[&run[..], &["489ms", "--", "true"]].concat(), ["grace", "488"]);
     server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "488"]);
@@ -131,7 +131,7 @@ fn with_json_a_usage_error_is_an_object_too() {
     assert_eq!(keys, ["holder", "message", "name", "outcome", "status"]);
     assert_eq!(object["status"], 64);
     assert!(object["holder"].is_null());
-    // So is that of a command line that cannot be understood.
+    // An error in the command line itself is an object, too.
     let object = redlock(server.url().as_str(), "acquire x --format json --ttl 0s").fails(64, ["100ms"]).json();
     assert_eq!((&object["outcome"], &object["status"]), (&"usage".into(), &64.into()));
     server.assert();
@@ -156,7 +156,7 @@ fn help_fits_one_screen_and_shows_what_matters() {
     assert!(long.lines().count() > short.lines().count());
     let run = Test::bare().args(["run", "-h"]).text();
     assert!(run.contains(" redlock run --name backup --ttl 30s -- ./job.sh\n"), "{run}");
-    // A line that is too long is broken, and leaves a word alone.
+    // A line that is too long would be broken, and leave a word alone.
     let (_, end) = long.split_once("\nExit status:\n").unwrap();
     assert!(end.lines().all(|line| line.is_empty() || line.contains(' ')), "{end}");
     Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();

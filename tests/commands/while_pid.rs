@@ -1,4 +1,4 @@
-//! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
+//! `redlock acquire --while-pid`: a guard renews the lease as long as a given process lives.
 
 use crate::support::{
     Caller, EPOLL_WAIT, Ended, Fault, Faults, Finished, Mode, Moment, Proxy, Redis, Running, SOON, Terminal, Test,
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
 const TTL: Duration = ms(4000);
-/// Takes the lock as a script does that locks itself.
+/// The first commands of a script that takes the lock for itself.
 const TAKE: &str = "token=$(redlock acquire --name backup --ttl 4s --while-pid $$) || exit; echo \"$token\"; ";
 
 /// A script that has taken the lock, its token, and the other end of its standard input. `rest` is what it does then.
@@ -77,7 +77,7 @@ fn nothing_of_the_caller_stays_open_and_little_memory_is_used() {
     let script = Test::sh(&redis, &format!("{test}{TAKE}read line || :")).stdin_from(reader).spawn();
     script.prints(like("<token>"));
     let guard = guard(&script);
-    // Once it has a connection.
+    // After a renewal the guard has a connection.
     is_renewed(&redis);
     for entry in std::fs::read_dir(format!("/proc/{guard}/fd")).unwrap() {
         let entry = entry.unwrap();
@@ -88,7 +88,7 @@ fn nothing_of_the_caller_stays_open_and_little_memory_is_used() {
     let session = |pid: u32| nix::unistd::getsid(Some(Pid::from_raw(pid.cast_signed()))).unwrap();
     assert_ne!(session(guard), session(script.pid()));
     let own = status_line(guard, "RssAnon").and_then(|size| size.strip_suffix(" kB")?.parse::<u32>().ok()).unwrap();
-    // Besides it maps the pages of the program that it uses: 2 MB of the release build.
+    // RssAnon leaves out the program's own pages that the guard maps: 2 MB of the release build.
     assert!(own < 1536, "{own} kB");
     drop(input);
     script.finish();
@@ -224,13 +224,13 @@ fn what_is_typed_at_a_terminal_ends_no_lease_of_its_shell() {
     terminal.enters(TAKE);
     terminal.prompts();
     let token = redis.get(KEY).unwrap();
-    // Ctrl-C at the prompt, and that and Ctrl-Z while a command runs.
+    // Ctrl-C at the prompt, then Ctrl-C and Ctrl-Z while a command runs.
     terminal.types("\x03");
     terminal.prompts();
     for key in ["\x03", "\x1a"] {
         terminal.enters("cat");
         terminal.enters("heard");
-        // As it is typed, and from cat.
+        // The word appears as it is typed, and again from cat.
         terminal.shows("heard");
         terminal.shows("heard");
         terminal.types(key);
@@ -314,10 +314,10 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     };
     let token = call(&healthy).token();
     release(&redis, "backup", &token);
-    // All that the guard does before it says that it is ready, and some of what it does later.
+    // All calls of the guard until it has said that it renews the lease, and eight more.
     let by_guard = |moment: &Moment| moment.caller.0 == "redlock-guard" || moment.caller == Caller("redlock".into(), 1);
     let mut first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).collect();
-    // It says that it is ready, and that it renews the lease.
+    // The guard sends two messages: that it is ready, and that it renews the lease.
     let sends = |moments: &[Moment]| moments.iter().filter(|moment| moment.call == libc::SYS_sendto).count();
     let heard = (0..=first.len()).find(|&end| sends(&first[..end]) == 2).expect("both");
     first.truncate(heard + 8);
@@ -336,15 +336,15 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // It can do without that call, was killed when redlock had heard that it renews the lease, or made
-                // fewer calls: the lease came before it looked for it.
+                // The guard can do without that call; or it was killed when redlock had heard that it renews the lease;
+                // or it made fewer calls, since the lease was there before the guard looked.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;
                     assert!(stderr.is_empty() && (fault != Fault::Kill || has_said), "{context}");
                     release(&redis, "backup", token);
                 }
-                // The token stands there if the guard failed when it had the lease: the script looks at the status.
+                // A token may be printed if the guard failed after it had the lease: scripts look at the status.
                 _ => {
                     let (status, why) = match fault {
                         Fault::Kill => (70, "the process that was to renew the lease was killed"),
@@ -364,7 +364,7 @@ fn a_guard_that_fails_stops_the_process_first_or_no_lease_is_granted() {
     let redis = Redis::start();
     let script = "sleep 1000 & redlock acquire -q backup --ttl 4s --while-pid $$ || { kill $!; exit 70; }; read line";
     for calls in 1..12 {
-        // tokio panics.
+        // This error makes tokio panic.
         let faults = Faults::at("redlock-guard", EPOLL_WAIT, calls, Fault::Error(Errno::ENOMEM));
         let (reader, _input) = std::io::pipe().unwrap();
         let test = Test::sh(&redis, script).stdin_from(reader).with_faults(&faults).any_end().stdout(any());

@@ -1,5 +1,5 @@
-//! `redlock run`: what the job gets, what it ends as, and that the lock is held as long as it runs. Signals, processes
-//! and the timeline of a lost lease are elsewhere.
+//! `redlock run`: what the job gets, how it ends, and that the lock is held as long as the job runs. Other files test
+//! signals, processes and the timeline of a lost lease.
 
 use crate::support::{
     Directory, Monitor, Redis, SOON, Test, acquire, alive, any, at_last, command_calls, eventually, like, message, ms,
@@ -77,7 +77,7 @@ fn death_by_signal_is_passed_on_as_death_by_the_same_signal() {
     }
     assert!(!redis.exists("redlock:backup"));
     let script = "redlock run -q --name backup -- sh -c 'kill -TERM $$'; echo $?";
-    // Some shells say that it was terminated.
+    // Some shells report that the job was terminated.
     Test::sh(&redis, script).stdout("143\n").stderr(any()).run();
 }
 
@@ -206,7 +206,7 @@ fn a_job_of_two_ttls_keeps_the_lock_throughout() {
     job.finish();
     assert!(least > 500, "renewed late: {least} ms were left");
     assert!(!redis.exists("redlock:backup"));
-    // At ttl/4 = 750 ms, so about 8 renewals, the grant and the release: the rest of the requests is ours.
+    // At ttl/4 = 750 ms: about 8 renewals, the grant and the release. The test's own requests are no scripts.
     let calls = monitor.commands(&redis).iter().filter(|name| name.starts_with("EVAL")).count();
     assert!((6..=20).contains(&calls), "{calls}");
 }
@@ -282,7 +282,8 @@ fn max_run_stops_the_job_with_124() {
     assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
     assert!(!alive(pid) && !redis.exists("redlock:backup"));
     run(&redis, ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"]).status(3).run();
-    // It is told first, and its own status does not count. The shell may say of its own child that it was terminated.
+    // The job gets SIGTERM first, and its own status does not count. The shell may report that its child was
+    // terminated.
     let told = "exec 2>/dev/null; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
     let told = run(&redis, ["--max-run", "200ms", "--", "sh", "-c", told]).status(124).stdout("ready\nterm\n");
     told.stderr(at_last(message(["(--max-run)"]))).run();

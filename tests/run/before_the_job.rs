@@ -1,5 +1,5 @@
-//! Where `run` ends before its job has begun, the one line on standard error says that the job did not run: cron mails it at night,
-//! to somebody who has to know whether there is a backup.
+//! If `run` ends before its job has begun, one line on standard error says that the job did not run: cron mails this
+//! line to somebody who has to know whether there is a backup.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, like, redlock, release, send, status};
 use nix::sys::signal::Signal;
@@ -106,7 +106,7 @@ fn what_is_held_refused_as_wrong_or_interrupted_speaks_for_itself() {
     says("run backup --grace 1h -- true", 64);
     redlock(&redis, "run -q once --once-per 1h -- true").run();
     says("run once --once-per 1h -- true", 75);
-    // And what is no run.
+    // An acquire has no job that could not run.
     let test = redlock("unix:///nosuch/s", "acquire backup").status(69);
     test.stderr(like("redlock: \"backup\": /nosuch/s is unreachable <any>\n")).run();
 }

@@ -1,5 +1,5 @@
-//! A command whose execution takes longer than its lease (a binary on a slow network drive), and a keeper that stands
-//! still: the lease is renewed meanwhile, and what cannot be renewed neither begins nor lives after the expiry.
+//! A command whose start takes longer than its lease (a binary on a slow network drive), and a keeper that stands
+//! still: the lease is renewed meanwhile; if it cannot be renewed, no job begins or lives after the expiry.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, SOON, Slow, Test, Watched, any, eventually, is_renewed, loss, ms, redlock, send,
@@ -53,7 +53,7 @@ fn a_cold_command_whose_lease_cannot_be_renewed_never_begins() {
     }
 }
 
-/// The job's keeper stands still and the server is out of reach: how much of the lease is left when the job is dead.
+/// Stops the keeper, and cuts off the server; returns how much of the lease is left when the job is dead.
 #[track_caller]
 fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let redis = Redis::start();
@@ -61,7 +61,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let script = "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000; sleep 1000";
     let test = redlock(&proxy, "run backup --ttl").arg(format!("{ttl}ms"));
-    // Its end may be put down to the lease or to the keeper.
+    // The message may give the lease or the keeper as the cause.
     let job = test.args(["-q", "--", "sh", "-c", script]).any_end().stderr(any()).ready();
     eventually(SOON, "all are there", || job.job().len() == 4);
     let watched = Watched::new(&job.job());
@@ -74,12 +74,12 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let in_time = watched.all_end(expires_at.saturating_duration_since(Instant::now()));
     let left = expires_at.saturating_duration_since(Instant::now());
     if !in_time {
-        // For the sake of whoever comes after.
+        // The keeper kills the job, which would disturb the next tests.
         send(keeper, Signal::SIGCONT);
     }
     let ended = watched.all_end(SOON);
     assert!(in_time && ended, "the job outlived its lease; it has ended now: {ended}");
-    // Nobody need wait for a server that will not answer.
+    // redlock need not wait for a server that will not answer.
     proxy.set(Mode::Cut);
     let finished = job.finish_whole();
     assert_ne!(finished.ended, crate::support::Ended::Status(0));

@@ -1,6 +1,6 @@
-//! README's crontab for many hosts, as it stands there but with shorter times: three hosts at the same second, and each fault that
-//! it promises to survive. One of them succeeds wherever one can, standard error (what cron mails) tells what went wrong and nothing
-//! else, and the line for the morning is true.
+//! README's crontab for many hosts, with shorter times: three hosts start at the same second, and meet each fault that
+//! README promises to survive. A host succeeds if any can, standard error (what cron mails) tells only what went wrong,
+//! and the line for the morning is true.
 
 use crate::docs::readme::{Block, blocks};
 use crate::support::{
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Two hours become twenty seconds.
 const SHRINKAGE: u32 = 360;
 
-/// The duration that a word of a command line is, if it is one, for the tests.
+/// A word of a command line; a duration is shortened for the tests.
 fn shortened(word: &str) -> String {
     let is_duration = word.ends_with(['h', 'm']) && word.starts_with(|c: char| c.is_ascii_digit());
     match humantime::parse_duration(word) {
@@ -44,10 +44,10 @@ impl Night {
         Night::on(1, plan)
     }
 
-    /// The same on so many masters.
+    /// The same with this number of masters.
     fn on(masters: usize, plan: &[&str]) -> Night {
         let directory = Arc::new(Directory::new());
-        // The lock of the kernel tells whether two of them run at a time.
+        // The kernel's lock tells whether two jobs run at the same time.
         let job = "#!/bin/sh
             exec 9>>job.lock; flock -n 9 || echo \"$HOST ran beside another\" >>faults
             echo \"$HOST\" >>runs
@@ -62,7 +62,7 @@ impl Night {
             .filter(|line| line.contains("/redlock "))
             .map(|line| {
                 let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
-                // The three hosts have one name.
+                // All three hosts have the name of this machine.
                 let words = words.replace("--min-hosts 30", "--min-hosts 1");
                 words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })
@@ -80,14 +80,14 @@ impl Night {
         test.within(Duration::from_secs(60))
     }
 
-    /// All hosts, at the same second.
+    /// Starts all hosts at the same second.
     fn falls(&self) -> Vec<Running> {
         let host =
             |number: u32| self.line(&self.lines[0]).env("HOST", number.to_string()).any_end().stderr(any()).spawn();
         (1..=3).map(host).collect()
     }
 
-    /// What the file of the job has noted.
+    /// The lines that the jobs have written into this file.
     fn noted(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.directory.path().join(file)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -100,8 +100,8 @@ impl Night {
         });
     }
 
-    /// The hosts end, these of them with a status other than 0 and this mail, the others in silence, after so many runs of which one
-    /// succeeded, or none.
+    /// The hosts end: some with a status and a mail of `troubles`, the others with 0 and in silence. The job has run
+    /// `runs` times, and succeeded `successes` times.
     #[track_caller]
     fn ends(&self, hosts: Vec<Running>, troubles: &[(i32, &str)], runs: usize, successes: usize) {
         let mut left: Vec<(i32, Pattern)> = troubles.iter().map(|(status, said)| (*status, like(said))).collect();
@@ -121,7 +121,7 @@ impl Night {
         assert_eq!((self.noted("runs").len(), self.noted("successes").len()), (runs, successes));
     }
 
-    /// The line for the morning answers this.
+    /// The line for the morning ends with this status, and says this.
     #[track_caller]
     fn dawns(&self, status: i32, said: &str) {
         self.line(&self.lines[1]).status(status).stdout(like(format!("\"backup\" {said}\n"))).run();
@@ -141,7 +141,7 @@ fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
             0..3 => night.dawns(0, SUCCESS),
             _ => night.dawns(1, "has not succeeded within 50s: no success is known; last run, <duration> ago: exit 1"),
         }
-        // A host whose clock is late: it takes part if nobody has succeeded.
+        // A host whose clock is late runs the job only if no host has succeeded.
         let late = night.line(&night.lines[0]).env("HOST", "late").run();
         assert!(late.elapsed < SOON);
         assert_eq!(night.noted("successes").len(), 1);
@@ -167,14 +167,14 @@ fn a_host_that_dies_with_its_job_is_replaced() {
         night.is_under_way();
         let dead = night.noted("runs")[0].parse::<usize>().unwrap() - 1;
         let dead = hosts.remove(dead);
-        // What is starting a process may leave that behind.
+        // A process that is just forking may leave a child, so the kill is repeated.
         eventually(SOON, "nothing of it is left", || {
             let left = tagged(dead.tag());
             left.iter().for_each(|&pid| send(pid, Signal::SIGKILL));
             left.is_empty()
         });
         night.ends(hosts, &[], 2, 1);
-        // Of three, a node that was asked later than the others may note the end of the dead one's lease after the success.
+        // One of three nodes may have granted later, and may note the end of the dead host's lease after the success.
         night.dawns(0, &if masters == 1 { SUCCESS.to_owned() } else { format!("{SUCCESS}<any>") });
     }
 }
@@ -194,7 +194,7 @@ fn what_must_not_run_twice_does_not_though_its_host_dies() {
     let (start, line) = (Instant::now(), recipe());
     let host = night.line(&line).env("HOST", "1").any_end().stderr(any()).spawn();
     eventually(SOON, "its job runs", || night.noted("runs").len() == 1);
-    // redlock, its keeper and the job; what is starting a process may leave that behind.
+    // redlock, its keeper and the job. A process that is just forking may leave a child, so the kill is repeated.
     eventually(SOON, "nothing of it is left", || {
         let left = tagged(host.tag());
         left.iter().for_each(|&pid| send(pid, Signal::SIGKILL));
@@ -246,7 +246,7 @@ fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
     night.dawns(1, &format!("has not succeeded within 50s: {said}"));
 }
 
-/// The number in README before these words, in its list of what the crontab costs.
+/// The number that stands before these words in README's list of what the crontab costs.
 fn price(words: &str) -> f64 {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let list = readme.split_once("* **29 hosts that wait for two hours**").expect("what waiting costs").1;
@@ -273,16 +273,16 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
     let (before, start) = (counts(), Instant::now());
     std::thread::sleep(ms(10_000));
     let (after, seconds) = (counts(), start.elapsed().as_secs_f64());
-    // A busy machine looks less often.
+    // On a busy machine the waiters look less often.
     let is = |measured: f64, words: &str| {
         let told = price(words);
         assert!((told * 0.5..=told * 1.25).contains(&measured), "{measured} {words}: {told} in README");
     };
     is((after[0] - before[0]) as f64 / seconds, "requests a second");
     is((after[1] - before[1]) as f64 / seconds, "commands");
-    // One of the holder, and the test's own.
+    // The holder's connection and the test's own do not count.
     is(night.redis[0].info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
-    // Requests under way take some for a moment.
+    // Requests under way take some memory for a moment.
     eventually(SOON, "they take no more memory", || memory() - empty < price("MB of memory") * 1e6);
     drop(hosts);
 }

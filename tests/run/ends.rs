@@ -20,7 +20,7 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
         let script = format!("touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list");
         Test::sh(&redis, &script).stdout(direct.stdout.as_str()).run();
     }
-    // And what they lead to.
+    // The descriptors lead to the same files.
     let script =
         "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
     let mut job = Test::sh(&redis, script).stdout("read\n").spawn();
@@ -33,7 +33,7 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
 #[test]
 fn standard_input_is_the_jobs_alone() {
     let redis = Redis::start();
-    // What the command leaves unread is there for who comes next.
+    // The next reader gets the input that the command leaves unread.
     let script = "redlock run -q --name backup -- head -c 2; cat";
     Test::sh(&redis, script).stdin("abcdef").stdout("abcdef").run();
 }
@@ -47,7 +47,7 @@ fn pipes_on_both_sides_end_as_without_redlock() {
     let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
     let bash = Test::program(&redis, "bash").args(["-c", script]);
     bash.stdout("y\n141 0\ny\n141 0\n").run();
-    // Whoever reads from redlock sees the end of it when the command closes its output, while it still runs.
+    // A reader sees the end of the output when the command closes it, though the command still runs.
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"]);
     let job = job.stdin_from(reader).status(1).spawn();
@@ -70,12 +70,12 @@ fn a_signal_just_before_the_command_starts_gives_the_lock_back() {
         job.send(Signal::SIGTERM);
         assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
         eventually(SOON, "nobody is left", || job.others().is_empty());
-        // What was sent before its end may arrive a moment later, but whoever takes the lock then must give it back.
+        // A take that redlock sent before its end may be executed a moment later, but must then be undone.
         eventually(SOON, "it is free", || !redis.exists("redlock:backup"));
     }
 }
 
-/// redlock as process 1 of a container; none where that may not be made.
+/// redlock as process 1 of a container; None where no pid namespace can be made.
 fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     let mut options = vec!["--pid", "--fork", "--mount-proc", "--kill-child"];
     if !nix::unistd::geteuid().is_root() {
@@ -83,7 +83,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     }
     let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
-        // Past the harness, which would keep it for itself.
+        // Written past the harness, which would capture the line.
         let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;
@@ -116,7 +116,7 @@ fn as_process_1_it_reaps_orphans() {
 #[test]
 fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
     let redis = Redis::start();
-    // The shell may say of its own child that it was terminated.
+    // The shell may report that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
         let job = test.status(7).ready();
@@ -245,7 +245,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     redis.kill();
     let warning = "redlock: lost \"backup\": <any>; the job continues without the lock";
     job.says(like(warning));
-    // Past SIGKILL's time, too, it has not even been sent SIGTERM.
+    // Even after the time for SIGKILL, the job has not been sent SIGTERM.
     writer.write_all(b"done\n").unwrap();
     job.finish();
 }
@@ -264,7 +264,7 @@ fn max_run_does_not_count_the_wait() {
 #[test]
 fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
     let redis = Redis::start();
-    // Half a kilobyte, which is there already. The job gets the signal as it was.
+    // The limit is half a kilobyte, which the file has already. SIGXFSZ has its usual effect in the job.
     let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s --node-timeout 2s -- \
          sh -c 'sleep 2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
     let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;

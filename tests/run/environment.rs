@@ -1,5 +1,5 @@
-//! What the job of `run` finds in its environment: the caller's, as it was, what tells of its lock, and what of the
-//! *where* came by flags. So a bare `redlock extend` and a nested `redlock run` work there, with a password as well.
+//! The environment of a job: the caller's as it was, variables about the lock, and the settings that came by flags. So
+//! a bare `redlock extend` and a nested `redlock run` work in the job, with a password as well.
 
 use crate::support::{Directory, Redis, Test, any, like, redlock};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const USES: &str = "
     redlock status free >/dev/null || exit 16
     cd / && redlock extend -q || exit 17";
 
-/// What the job prints with `env -0`.
+/// The environment that the job prints with `env -0`.
 #[track_caller]
 fn environment(test: Test) -> BTreeMap<String, String> {
     entries(test.args(["--", "env"]))
@@ -27,13 +27,13 @@ fn entries(test: Test) -> BTreeMap<String, String> {
     entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What a program has that is started in the same way, but not by redlock.
+/// The environment of a program that is started in the same way, but not by redlock.
 #[track_caller]
 fn without_redlock(test: Test, besides: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries(besides.iter().fold(test, |test, (name, value)| test.env(name, value)))
 }
 
-/// Removes what tells of the lock itself, which must be there.
+/// Removes the variables about the lock itself, which must be there.
 #[track_caller]
 fn take_own(environment: &mut BTreeMap<String, String>) {
     assert_eq!(environment.remove("REDLOCK_NAME").as_deref(), Some("backup"));
@@ -75,7 +75,7 @@ fn what_came_by_flags_is_there_too_and_nothing_else() {
     std::fs::write(&file, "s3cret\n").unwrap();
     let (url, file) = (redis.tcp_url(), file.to_str().unwrap());
     let start = |program: Test| {
-        // All of them are replaced, or would lead astray.
+        // The flags count, and not these variables, which would lead elsewhere.
         let variables = [
             ("REDLOCK_REDIS", "redis://elsewhere.invalid"),
             ("REDIS_URL", "redis://another.invalid"),

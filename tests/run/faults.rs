@@ -22,13 +22,14 @@ fn a_look_that_is_interrupted_misses_nothing() {
     let redis = Redis::start();
     let healthy = Faults::none();
     assert_eq!(told_to_end(&redis, &healthy).ended, Ended::Status(3));
-    // By then the program is loaded.
+    // Before signalfd4 the program is still being loaded.
     let supervised = healthy.seen().into_iter().skip_while(|moment| moment.call != libc::SYS_signalfd4);
     for moment in supervised.filter(|moment| LOOKS.contains(&moment.call)) {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {
             let Finished { ended, stderr, .. } =
                 told_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
-            // The kernel interrupts nothing on the connection to the server, which does not block.
+            // The kernel itself interrupts no call on the connection to the server, which does not block: there redlock
+            // may fail.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
         }
@@ -48,7 +49,8 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// The calls that take a descriptor, a process or memory, each with what the kernel says where there is none.
+/// Calls that take a descriptor, a process or memory, each with the kernel's error if there is none, and redlock's
+/// words.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),
@@ -80,7 +82,7 @@ fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
         for moment in healthy.seen().into_iter().filter(|moment| moment.caller.0.starts_with("redlock")) {
             for &(_, errno, why) in SCARCE.iter().filter(|(call, ..)| *call == moment.call) {
                 let Finished { ended, stderr, .. } = call(&Faults::planned(moment.clone(), Fault::Error(errno)));
-                // Some it can do without; and without a library the program itself does not start.
+                // redlock can do without some calls; without a library the program does not start.
                 let is_told = ended == Ended::Status(69) && message([why]).matches(&stderr);
                 let is_loaded = !stderr.contains("loading shared libraries");
                 assert!(ended == Ended::Status(0) || is_told || !is_loaded, "{moment:?}, {errno}: {ended:?}, {stderr}");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const ERRORS: &str = "{redlock:backup}:\u{1f}errors";
 
-/// A run of `backup`, in this directory, of which the errors go into `FILE`; the job is a line for a shell.
+/// A run of `backup` in this directory, whose errors go into `FILE`; the job is a shell line.
 fn run<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, options: &str, job: &str) -> Test {
     let words = "run -q backup --keep-errors FILE ".to_owned() + options;
     redlock(servers, words).args(["--", "sh", "-c", job]).in_directory(directory)
@@ -29,7 +29,7 @@ fn runs<W: Where + ?Sized>(servers: &W) -> Vec<Value> {
     log.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What is kept of the last run.
+/// The errors that the log has of the last run.
 #[track_caller]
 fn kept<W: Where + ?Sized>(servers: &W) -> Option<String> {
     runs(servers).pop().unwrap()["errors"].as_str().map(str::to_owned)
@@ -40,7 +40,7 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     run(&redis, &directory, "", "echo warning >&2; echo result").stdout("result\n").run();
     assert!(!redis.exists(ERRORS), "of a success nothing is kept");
-    // redlock's own messages stay where they are.
+    // redlock's own messages stay on standard error.
     let said = like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n");
     let job = ["--", "sh", "-c", "printf 'first\\n\\t\\033[31mno \"space\"\\n' >&2; exit 3"];
     let test = redlock(&redis, "run -v backup --keep-errors FILE").args(job).in_directory(&directory);
@@ -61,13 +61,13 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     assert_eq!(status(&redis, "backup")["last"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
     let mail = "\"backup\" has not succeeded within 0s: <any>: exit 3: \\u{1b}[31mno \"space\"\n";
     redlock(&redis, "status backup --ran-within 0").status(1).stdout(like(mail)).run();
-    // A page may lie where others read.
+    // Others may read a page, so it shows the errors only with -v.
     let shown = "<pre>first\n    \\u{1b}[31mno &quot;space&quot;</pre>";
     for (option, is_shown) in [("", false), (" -v", true)] {
         let page = when("the errors", move |page| page.contains(shown) == is_shown && page.contains("exit 3"));
         redlock(&redis, format!("log backup --format html{option}")).stdout(page).stderr(any()).run();
     }
-    // The next success makes them the last failure's.
+    // After a success the errors stand with the last failure.
     run(&redis, &directory, "", "true").run();
     redlock(&redis, "status backup").stdout(when("no error", |text| !text.contains("space"))).run();
     assert_eq!(status(&redis, "backup")["last_failure"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
@@ -110,7 +110,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         // If the last line is too long, its end is kept; otherwise whole lines are kept.
         (&format!("{long} echo >&2"), Some(digits[digits.len() - 1022..].to_owned())),
         (&format!("{long} printf '\\nlast\\n' >&2"), Some("last".to_owned())),
-        // No character is cut in half, and half of one is shown as such.
+        // No character is cut in half, and half a character is shown as U+FFFD.
         (
             "for i in $(seq 600); do printf 'äx' >&2; done; printf 'ä' >&2",
             Some("x".to_owned() + &"äx".repeat(340) + "ä"),
@@ -120,14 +120,14 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("printf '\\001%.0s' $(seq 2000) >&2", Some("\u{1}".repeat(170))),
         // What was there before is not the job's, and what others write meanwhile is mixed in.
         ("echo mine >&2; echo others >>FILE", Some("mine\nothers".to_owned())),
-        // The file is another one by then, or shorter.
+        // Meanwhile the file is emptied, replaced, removed or locked.
         ("echo old >&2; : >FILE; echo new >&2", Some("new".to_owned())),
         ("echo old >&2; mv FILE rotated; echo new >&2; echo other >FILE", Some("old\nnew".to_owned())),
         ("rm FILE; echo removed >&2", Some("removed".to_owned())),
         ("chmod 0 FILE; echo locked >&2", Some("locked".to_owned())),
         // A gigabyte, of which hardly a byte is on the disk.
         ("truncate -s 1G FILE; echo >&2; echo large >&2", Some("large".to_owned())),
-        // Written by what the job has left.
+        // Written by another descriptor.
         ("exec 3>&2 2>/dev/null; echo by another number >&3", Some("by another number".to_owned())),
     ] {
         let redis = Redis::start();
@@ -178,7 +178,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     let ends: Vec<_> = runs(&redis).into_iter().map(|run| (run["outcome"].clone(), run["errors"].clone())).collect();
     let expected = ["signaled", "too-long", "revoked", "revoked", "lost", "lost", "lost"];
     assert_eq!(ends, expected.map(|outcome| (outcome.into(), "why".into())));
-    // A redlock that is killed tells nothing; the file has it.
+    // A redlock that is killed tells the log nothing; the file has the errors.
     let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).ready();
     killed.send(Signal::SIGKILL);
     killed.wait(SOON);

@@ -43,8 +43,8 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     }
 }
 
-/// A shell's line that starts so many processes, each the child of the one before and in a session of its own. The last says that
-/// it is ready.
+/// A shell line that starts `size` processes, each the child of the one before and in a session of its own. The last
+/// says that it is ready.
 fn line_of(size: u32) -> String {
     format!(
         "LINE='if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & else echo ready; fi; sleep 1000'; export LINE; \
@@ -52,7 +52,7 @@ fn line_of(size: u32) -> String {
     )
 }
 
-/// Holds a process back after its death: one that traces it is to be told first.
+/// Keeps a dead process from being reaped: this tracer must be told of the death first.
 struct Tracer {
     over: std::sync::mpsc::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -135,7 +135,7 @@ fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
 fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
     let redis = Redis::start();
     let Some(options) = namespace(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
-    // Process 1 is cat, which reaps none; the names come with a line of the shell that lists them.
+    // Process 1 is cat, which reaps no orphans; the shell prints the names of all processes.
     let script = "(\"$0\" run -q --name backup -- true; \"$0\" run -q --name backup -- false; \
                   for name in /proc/[0-9]*/comm; do read line < \"$name\" && names=\"$names $line\"; done; \
                   echo $names) & exec cat > /dev/null";
@@ -149,7 +149,7 @@ fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
 
 #[test]
 fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
-    // Under another file system it is as good as not mounted.
+    // A /proc under another file system is as good as not mounted.
     for (options, first) in
         [(&["--pid", "--fork", "--kill-child"][..], ""), (&["--mount"][..], "mount -t tmpfs tmpfs /proc || exit 9;")]
     {
@@ -221,7 +221,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
         "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
     let slow = Slow::script(&directory, script);
     let terminal = Terminal::bash(&redis);
-    // A shell around it that does not notice when redlock is stopped.
+    // The shell around redlock does not notice that redlock is stopped.
     terminal
         .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
     slow.is_asked();
@@ -233,7 +233,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
     terminal.types("\x03");
     terminal.shows("got=1.");
     send(redlock, Signal::SIGCONT);
-    // Had it come twice, it would be between these two: both go by way of the keeper, in order.
+    // A second SIGINT would show before the answer to this signal: the keeper passes on both, in order.
     send(redlock, Signal::SIGUSR1);
     let rest = terminal.shows("bye");
     assert!(!rest.contains("got="), "{rest:?}");
@@ -244,7 +244,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
 #[test]
 fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
     let redis = Redis::start();
-    // The second one may have its trap when the signal comes.
+    // The second program may have its trap when the signal comes.
     for program in ["sleep 1000", "sh -c \"trap 'exit 130' INT; while :; do sleep 0.01; done\""] {
         let token = acquire(&redis, "backup");
         let terminal = Terminal::bash(&redis);
@@ -258,7 +258,7 @@ fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
         std::thread::sleep(ms(50)); // for the order to start, which is sent a moment later
         terminal.types("\x03");
         send(keeper, Signal::SIGCONT);
-        // It ends of it.
+        // The signal ends redlock.
         terminal.prompts();
         assert!(!alive(redlock));
         assert_eq!(terminal.status(), 130);
@@ -275,17 +275,18 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
     let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
     std::fs::write(&file, script).unwrap();
     for number in 0..30_u64 {
-        // As a waiter it is the terminal's foreground job for sure.
+        // A waiter is the terminal's foreground job for sure.
         let token = acquire(&redis, "backup");
         terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
         terminal.shows("waiting for");
         std::thread::scope(|scope| {
             scope.spawn(|| release(&redis, "backup", &token));
-            // It has the lock, and starts its command, some 5 to 30 ms later.
+            // redlock gets the lock, and starts its command, some 5 to 30 ms later.
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // It ends of it, or gets it once it has its trap; then it would have it a second time before it says goodbye.
+        // The job dies of the signal, or answers once it has its trap; a second signal would be answered before the
+        // goodbye.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);
@@ -306,7 +307,7 @@ fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
     let watched = Watched::new(&job.job());
     send(job.keeper(), Signal::SIGSTOP);
     redis.command(&["DEL", "redlock:backup"]);
-    // The closed connection has the lease renewed at once, and the loss be noticed.
+    // With its connection closed, redlock renews at once, and notices the loss.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert!(watched.all_end(ms(3_000)), "the job outlives its lease");
     job.finish();

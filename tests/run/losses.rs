@@ -1,5 +1,5 @@
-//! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The timeline of a loss is
-//! elsewhere.
+//! Messages and statuses of `run` when the lease is lost under its job, or cannot be released. Other files test the
+//! timeline of a loss.
 
 use crate::support::{
     Ended, Mode, Proxy, Redis, SOON, Test, any, eventually, like, lost, message, ms, redlock, send, when,
@@ -27,7 +27,7 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
         let before = proxy.requested();
         proxy.set(Mode::BlackHole);
         eventually(SOON, "a try has begun", || proxy.requested() > before + 1);
-        // It takes as long as a request may.
+        // The try takes as long as a request may.
         std::thread::sleep(ms(900));
         let low = redis.pttl("redlock:backup");
         proxy.set(Mode::Pass);
@@ -98,7 +98,7 @@ fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     assert!(log.ends_with("exit 3\n"), "{log}");
 }
 
-/// Wherever the freeze begins: between two looks at what the keeper says, too.
+/// The freeze may begin at any moment, also between two looks at the keeper's reports.
 #[test]
 fn a_job_that_ends_while_redlock_is_frozen_from_the_grant_on_is_no_loss() {
     let redis = Redis::start();
@@ -179,7 +179,7 @@ fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
     redis.restart();
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 3"]);
-    // It may have noticed before that the server is gone.
+    // redlock may have noticed before that the server is gone.
     let told = like("<lines>redlock: cannot release \"backup\": <any>\n");
     let job = job.stdin_from(reader).status(3).stderr(told).spawn();
     job.says(like(ACQUIRED.trim_end()));

@@ -8,7 +8,7 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 
-/// So many jobs of these kinds, all at once, with the server out of reach and stopped.
+/// Cuts off `rounds` jobs of each kind with the server out of reach, and as many with the server stopped, all at once.
 #[track_caller]
 fn in_time<const N: usize>(kinds: [Cut; N], rounds: usize) {
     let cuts: Vec<Cut> = kinds.into_iter().flat_map(|cut| [cut, Cut { server_stopped: true, ..cut }]).collect();
@@ -37,14 +37,14 @@ fn so_it_is_with_many_processes() {
     in_time([flat, Cut { besides: Besides::NoGrace, ..flat }, Cut { processes: 50, line: true, ..flat }], 1);
 }
 
-/// What tells of the keeper's timer.
+/// The file that describes the keeper's timer.
 fn timer_of(keeper: u32) -> PathBuf {
     let files = std::fs::read_dir(format!("/proc/{keeper}/fdinfo")).unwrap().map(|file| file.unwrap().path());
     let is_timer = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.contains("it_value"));
     files.into_iter().find(is_timer).expect("the keeper has a timer")
 }
 
-/// In milliseconds.
+/// The time until this timer expires, in milliseconds.
 fn left(timer: &Path) -> i64 {
     let text = std::fs::read_to_string(timer).unwrap();
     let (seconds, rest) = text.split_once("it_value: (").unwrap().1.split_once(", ").unwrap();
@@ -52,14 +52,15 @@ fn left(timer: &Path) -> i64 {
     seconds.parse::<i64>().unwrap() * 1_000 + nanoseconds.parse::<i64>().unwrap() / 1_000_000
 }
 
-/// Stops redlock, and expects that the keeper is going to kill the job so many milliseconds before the first of these keys expires.
+/// Stops redlock, and expects that the keeper will kill the job `earlier` ms before the first of these keys expires.
 #[track_caller]
 fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64, earlier: i64) {
     let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
     // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
     job.send(Signal::SIGSTOP);
     let mut before_expiry = || {
-        // In this order: whatever passes in between makes the difference larger, never smaller.
+        // The keys come first: time that passes before the look at the timer makes the difference larger, never
+        // smaller.
         let lefts = keys.iter().map(|key| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap());
         lefts.min().unwrap() - left(&timer)
     };

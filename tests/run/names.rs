@@ -67,7 +67,7 @@ fn one_that_is_held_is_named_and_the_others_are_released() {
         let token = acquire(&redis, held);
         let said = message([&format!("\"{held}\" is held by "), "use --wait"]);
         run(&redis, ["-q", "--", "true"]).status(75).stderr(said).run();
-        // What is kept is what a job has used.
+        // A lock is kept only after a job that has used it.
         run(&redis, ["-q", "-E", "9", "--hold-at-least", "1m", "--", "true"]).status(9).run();
         let said = when("another in the end", move |text| {
             let last = text.lines().last().unwrap_or_default();
@@ -88,7 +88,7 @@ fn the_wait_is_for_all_of_them_together() {
     let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
     let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
     queues(&redis, "a");
-    // It ends behind the wait, and within one that would begin with the second lock.
+    // This lease outlasts the wait, but not a wait that would begin with the second lock.
     Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
     std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
     release(&redis, "a", &token);
@@ -130,7 +130,7 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
-/// The lease on `a`, once most of the nodes have one that is not this one.
+/// The token of the lease on `a`, once most nodes have a lease, and none has the one `before`.
 #[track_caller]
 fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     let mut tokens = Vec::new();
@@ -141,7 +141,7 @@ fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     tokens.remove(0)
 }
 
-/// The same, once there is a waiter for `b` besides.
+/// The same, once a waiter stands in line for `b`, too.
 #[track_caller]
 fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
     let lease = another_lease(nodes, before);
@@ -166,7 +166,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         token = is_taken_again(&nodes, Some(&token));
         redlock(&nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
         token = is_taken_again(&nodes, Some(&token));
-        // In line for it stands one that comes before.
+        // Another waiter stands in line for `a`, and comes first.
         let next = redlock(&nodes, "run a --wait -q -- true").spawn();
         queues(&nodes[0], "a");
         redlock(&nodes, "release -q a --revoke").run();
@@ -177,7 +177,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // Its name may stand in line twice: the farewell of the try that the outage has ended may be lost.
+        // The call may stand in line twice: the undo of the try that the outage has ended may be lost.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
@@ -185,12 +185,12 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
     }
 }
 
-/// What is lost while the call waits for the next lock does not prolong its wait.
+/// A lease that is lost while the call waits for the next lock does not prolong the wait.
 fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 2s --wait 6s -- true");
     acquire(nodes, "b");
-    // The other has it still.
+    // `b` is still held.
     let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 6s"])).spawn();
     let token = is_taken_again(nodes, None);
     redlock(nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
@@ -246,7 +246,7 @@ fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
 fn one_that_is_lost_before_a_start_that_comes_too_late_is_taken_again_within_the_wait() {
     std::thread::scope(|scope| {
         scope.spawn(|| loses_one_before_the_start("1h", 7, 1));
-        // Over by then: another has taken it.
+        // The wait is over by then, and the status is that of a busy lock.
         scope.spawn(|| loses_one_before_the_start("6500ms", 9, 0));
     });
 }
@@ -263,7 +263,7 @@ fn a_signal_that_ends_the_wait_leaves_nothing() {
 #[test]
 fn the_job_is_one() {
     let redis = Redis::start();
-    // Its status is its own, whatever it is.
+    // The job's own status is passed on, whatever it is.
     for code in [0, 7, 64, 75, 76] {
         run(&redis, ["-q", "-E", "9", "--", "sh", "-c", &format!("exit {code}")]).status(code).run();
     }
@@ -301,7 +301,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         job.finish();
         are_free(&redis);
-        // The other one is kept as long as the job goes on without this one.
+        // The other lock is kept as long as the job goes on without the lost one.
         let test = run(&redis, ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c"]);
         let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
         let (job, writer) = test.arg("echo ready; read line").status(76).stderr(said).ready_to_read();
@@ -313,7 +313,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         job.finish();
         are_free(&redis);
     }
-    // A job that gives one back itself.
+    // A job that releases one lock itself.
     let job = "redlock release -q a; exec sleep 30";
     let said = when("a lost", |text| text.contains("lost \"a\": ") && !text.contains("\"b\""));
     run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", job]).status(76).stderr(said).run();

@@ -1,10 +1,11 @@
-//! Signals that redlock is sent, by hand-shake: to whom they go, that those ignored at the start stay ignored, and
-//! what the job inherits.
+//! Signals to redlock, each sent after the answer to the one before: who gets them, that signals ignored at the start
+//! stay ignored, and what the job inherits.
 
 use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock, run};
 use nix::sys::signal::Signal;
 
-/// What a command and a child of it in a session of its own do (not one that was started with `&`, which would ignore INT and QUIT). Each says once for each signal that it has it, and goes on.
+/// The shell code of a command, and of its child in a session of its own (a child started with `&` would ignore INT and
+/// QUIT). Each says once for each signal that the signal has come, and goes on.
 const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
      echo $1 ready; while :; do sleep 0.01; done; }";
 
@@ -24,14 +25,14 @@ fn talkers(redis: &Redis, more: &[&str]) -> Running {
 fn term_int_and_quit_reach_all_of_the_job_once_each() {
     let redis = Redis::start();
     let job = talkers(&redis, &[]);
-    // The second TERM as well.
+    // TERM comes a second time, too.
     for signal in ["TERM", "INT", "QUIT", "TERM"] {
         job.send(format!("SIG{signal}").parse().unwrap());
         let mut told = [job.stdout_line(), job.stdout_line()];
         told.sort();
         assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
     }
-    // Had one of them come twice, it would be between these two.
+    // A signal that came twice would show before the answer to this one.
     job.send(Signal::SIGUSR1);
     assert_eq!(job.stdout_line(), "command USR1");
 }
@@ -56,7 +57,7 @@ fn a_reload_does_not_kill_what_a_script_is_doing() {
     let script = "trap 'echo reload' HUP; sleep 1000 & echo $!; while :; do wait; done";
     let mut job = run(&redis, ["--", "bash", "-c", script]).any_end().spawn();
     let sleep: u32 = job.stdout_line().parse().unwrap();
-    // Before that it is still a shell, with the shell's own idea of the signal.
+    // Before its exec the child is still a shell, and treats the signal as a shell does.
     eventually(SOON, "it sleeps", || name(sleep) == "sleep");
     for _ in 0..3 {
         job.send(Signal::SIGHUP);
@@ -135,7 +136,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
         let test = run(&redis, ["--"]).args(look);
         inherit(test).stdout(direct.stdout.as_str()).run();
     }
-    // To the end: `yes` dies of the pipe that nobody reads, though Rust's own start-up code ignores that.
+    // `yes` dies of the pipe that nobody reads, though Rust's start-up code ignores SIGPIPE.
     let script = "redlock run -q --name backup -- sh -c 'yes; echo $? >&2' | head -1";
     Test::sh(&redis, script).stdout("y\n").stderr("141\n").run();
     let test = Test::sh(&redis, script).ignoring(Signal::SIGPIPE).stdout("y\n");
@@ -146,7 +147,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
 #[test]
 fn kill_after_is_what_timeout_does_with_k() {
     let redis = Redis::start();
-    // The shell may say of its own child that it was killed.
+    // The shell may report that its child was killed.
     let deaf = "exec 2>/dev/null; trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
@@ -159,7 +160,7 @@ fn kill_after_is_what_timeout_does_with_k() {
         job.finish();
         assert!(!redis.exists("redlock:backup"));
     }
-    // Signals that do not ask for an end do not start it.
+    // Signals that do not ask for an end start no countdown to SIGKILL.
     let script = "trap 'echo hup' HUP; echo ready; while read line; do echo line; exit 4; done";
     let test = run(&redis, ["--kill-after", "0", "--", "bash", "-c", script]);
     let (job, mut writer) = test.status(4).ready_to_read();
@@ -173,7 +174,7 @@ fn kill_after_is_what_timeout_does_with_k() {
 #[test]
 fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     let redis = Redis::start();
-    // The shell may say of its own child that it was terminated.
+    // The shell may report that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "6s", "--", "sh", "-c", script]);
     let (job, writer) = test.status(7).ready_to_read();

@@ -6,14 +6,14 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A shell and so many sleepers, each in a session of its own, that ignore what asks them to end.
+/// A shell and `size` sleepers, each in a session of its own, which ignore the signals that ask for an end.
 fn crowd(size: usize) -> String {
     format!(
         "trap '' TERM INT QUIT; n=0; while [ $n -lt {size} ]; do setsid sleep 1000 & n=$((n+1)); done; echo ready; wait"
     )
 }
 
-/// Everybody of the crowd, once they are all there.
+/// All processes of the crowd, once they are there.
 #[track_caller]
 fn members(job: &Running, size: usize) -> Watched {
     job.prints("ready");

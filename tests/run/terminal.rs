@@ -65,7 +65,7 @@ fn ctrl_c_reaches_the_job_once() {
             terminal.types(CTRL_C);
             terminal.shows(&format!("got={number}."));
         }
-        // Had it come twice, it would be between these two.
+        // A second SIGINT would show before the answer to this signal.
         send(redlock_pid(&terminal), Signal::SIGUSR1);
         let rest = terminal.shows("bye");
         assert!(!rest.contains("got="), "{rest:?}");
@@ -95,7 +95,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
         let rest = terminal.prompts();
         assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
         nothing_left(&terminal, &redis);
-        // A script of the same.
+        // A script that does the same.
         for shell in ["sh", "bash"] {
             let script = format!("{inner}; echo ne\"\"xt; {inner}").replace('\'', "'\\''");
             starts(&terminal, &format!("{shell} -c '{script}'"));
@@ -163,7 +163,8 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // Stopped before it has read the answer, redlock would go by the renewal before, and that is 4 s ago by the next fg.
+        // If redlock were stopped before it has read the answer, the renewal before would count: 4 s old by the next
+        // fg.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -205,7 +206,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         send(shell, signal);
         ends_as(&terminal, 128 + signal as i32, &redis);
     }
-    // Lease loss and the end of redlock itself, under the same.
+    // Lease loss and the end of redlock itself, under the same inner shell.
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
@@ -238,7 +239,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
         let mut below = descendants(redlock).into_iter();
         below.rfind(|&pid| name(pid) == "sleep")
     };
-    // Stopped between its word and its exec, it would be a shell still.
+    // A process that is stopped between its echo and its exec is still a shell.
     eventually(SOON, "it sleeps", || sleeper().is_some());
     let sleeper = sleeper().unwrap();
     terminal.types(CTRL_Z);
@@ -246,7 +247,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
     terminal.shows("in> ");
     terminal.enters("fg");
     terminal.shows("sleep 1000");
-    // It has the terminal by then.
+    // A sleeper that goes on has the terminal.
     eventually(SOON, "it goes on", || !stopped(sleeper));
     terminal.types(CTRL_C);
     terminal.shows("in> ");
@@ -259,7 +260,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
 fn programs_that_read_single_keys_work() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // What less and editors do: no echo, no lines, one key at a time, and the settings of before afterwards.
+    // As less and editors do: no echo, no lines, one key at a time, and afterwards the settings of before.
     let raw = "old=$(stty -g); stty raw -echo; echo rea\"\"dy; key=$(dd bs=1 count=1 2>/dev/null); stty $old; echo \"key=<$key>\"";
     terminal.enters(&run(&format!("-- bash -c '{raw}'")));
     terminal.shows("ready");
@@ -267,7 +268,7 @@ fn programs_that_read_single_keys_work() {
     terminal.shows("key=<q>");
     terminal.prompts();
     assert_eq!(terminal.status(), 0);
-    // One that is killed cannot tidy up; the shell does, as it does without redlock.
+    // A program that is killed cannot restore the terminal; the shell does, as it does without redlock.
     terminal.enters(&run("-- bash -c 'stty raw -echo; echo rea\"\"dy; kill -KILL $$'"));
     terminal.shows("ready");
     terminal.shows("%% ");
@@ -318,7 +319,7 @@ fn installed(program: &str) -> bool {
 fn a_pipe_behind_redlock_that_reads_keys_from_the_terminal() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        // What `redlock run … | less` needs: the pager may read from the terminal while the job writes to it.
+        // As `redlock run … | less` needs it: the pager may read from the terminal while the job writes to the pager.
         let pager = "sh -c 'head -1; read x </dev/tty; echo key=$x.'";
         terminal.enters(&format!("{} | {pager}", run("-- seq 1000000")));
         terminal.shows("1\r\n");
@@ -363,7 +364,7 @@ fn a_waiter_on_a_stopped_terminal_still_takes_care_of_its_lease() {
     let terminal = Terminal::bash(&redis);
     terminal.enters("redlock run --name backup --ttl 6s --wait -- sleep 1000");
     terminal.shows("waiting for \"backup\"");
-    // Ctrl-S: whoever writes to the terminal waits for Ctrl-Q.
+    // After Ctrl-S, a process that writes to the terminal waits for Ctrl-Q.
     terminal.types("\x13");
     crate::support::release(&redis, "backup", &token);
     eventually(SOON, "it is the waiter's", || redis.get("redlock:backup").is_some_and(|now| now != token));
@@ -427,7 +428,8 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
 #[test]
 fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
     let redis = Redis::start();
-    // To look at so many takes redlock a while, in which the command stops: as soon as the pipe is closed.
+    // The look at so many processes takes redlock a while; in this time the command stops, as soon as the pipe is
+    // closed.
     let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line; kill -STOP $$; wait";
     for _ in 0..12 {
         let (keys, screen) = terminal_of_its_own();

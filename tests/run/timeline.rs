@@ -1,4 +1,4 @@
-//! What a lease's timeline means for a job whose redlock, keeper or machine stands still for a while.
+//! The timeline of a lease, for a job whose redlock, keeper or machine stands still for a while.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Watched, at_last, eventually, message, ms, redlock, send, stopped, when,
@@ -9,8 +9,8 @@ use std::time::SystemTime;
 #[test]
 fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
     let redis = Redis::start();
-    // The machine cannot be put to sleep here. To stop everybody who is concerned is the same but for the clock, and that
-    // the keeper's timer is on one that counts time asleep, another test shows.
+    // This test cannot put the machine to sleep, so it stops all processes concerned. Only the clock differs: another
+    // test shows that the keeper's timer counts time asleep.
     let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
     let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let test = test.args(["--", "bash", "-c", script]).status(76);
@@ -25,13 +25,13 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
         send(pid, Signal::SIGSTOP);
     }
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
-    // The job first, so that it could go on if it were let.
+    // The job goes on before its keeper, which could stop it.
     all.sort_by_key(|&pid| pid == keeper);
     for &pid in &all {
         send(pid, Signal::SIGCONT);
     }
     assert!(members.all_end(SOON));
-    // No grace, for there is no lease: nothing says "term".
+    // Without a lease there is no grace: nothing says "term".
     job.finish();
 }
 
@@ -104,6 +104,6 @@ fn the_keeper_costs_next_to_nothing() {
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", job.keeper())).unwrap();
     let own = rollup.lines().filter(|line| line.starts_with("Private_"));
     let own: u64 = own.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum();
-    // What it does not share with redlock. Measured with the release build: less than 300 kB.
+    // The keeper's memory that redlock does not share: less than 300 kB with the release build.
     assert!(own <= 512, "{own} kB\n{rollup}");
 }

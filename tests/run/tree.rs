@@ -1,5 +1,5 @@
-//! Who belongs to a job, and that all of it dies with the lease, with its time, and with redlock, however it got away from
-//! its parent. What runs on after the command's own end.
+//! The processes of a job: all die with the lease, at --max-run and with redlock, even if they have left their parent.
+//! Some may run on after the command's own end.
 
 use crate::support::{
     Redis, Running, SOON, Test, Watched, alive, any, at_last, descendants, eventually, like, loss, message, ms, name,
@@ -16,7 +16,7 @@ const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its 
 /// The shell and its four sleepers.
 const MEMBERS: usize = 5;
 
-/// Everybody of the job, once they are all there.
+/// All processes of the job, once they are there.
 #[track_caller]
 fn members(job: &Running) -> Vec<u32> {
     job.prints("ready");
@@ -24,7 +24,7 @@ fn members(job: &Running) -> Vec<u32> {
     job.job()
 }
 
-/// Nobody with this tag is there, not even between a fork and an exec.
+/// No process with this tag is left, not even one between fork and exec.
 #[track_caller]
 fn all_gone(tag: &str, deadline: Duration) {
     let start = Instant::now();
@@ -82,7 +82,7 @@ fn a_forest_that_keeps_forking_dies_too() {
 #[test]
 fn a_process_that_leaves_its_group_at_the_moment_of_the_signal_gets_it() {
     let redis = Redis::start();
-    // Each leaves as soon as the pipe is closed.
+    // Each process leaves its group as soon as the pipe is closed.
     let script = "exec 3<&0; for n in $(seq 60); do (read line <&3; exec setsid sleep 1000) & done; echo ready; wait";
     for _ in 0..12 {
         let test = run(&redis, ["-q", "--", "sh", "-c", script]).signal(Signal::SIGTERM);
@@ -190,7 +190,7 @@ fn nothing_outlives_a_redlock_that_is_killed_100_times() {
     several_at_a_time(50, |number| {
         kill_redlock(&redis, number, true, ms(u64::from(number % 5)));
     });
-    // From its own start over the moment at which it starts the command, some 5 to 20 ms later, to after it.
+    // At moments from redlock's start to after the start of the command, which comes some 5 to 20 ms later.
     several_at_a_time(50, |number| {
         let delay = Duration::from_micros(u64::from(number) * 600);
         kill_redlock(&redis, 100 + number, false, delay);
@@ -252,7 +252,7 @@ fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is
     send(keeper, Signal::SIGSTOP);
     eventually(SOON, "it is stopped", || stopped(keeper));
     crate::support::release(&redis, "backup", &token);
-    // It says so before it tells the keeper to start the command, or right after that.
+    // redlock says this just before or just after it orders the keeper to start the command.
     waiter.says(like("redlock: acquired \"backup\" on <any> after <duration> in line, token <any>"));
     send(keeper, Signal::SIGKILL);
     waiter.finish();
