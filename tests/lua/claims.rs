@@ -21,7 +21,7 @@ fn the_last_free_slot_is_kept_for_who_was_called() {
     scripts.release("tb");
     assert_eq!(take(&mut scripts, "", "u", "slots:3").word(), "reserved");
     scripts.release("tc");
-    // Now there is one for both.
+    // Now there is a slot for each.
     let reply = take(&mut scripts, "", "u", "slots:3");
     assert_eq!((reply.word(), reply.int("slot")), ("granted", Some(1)));
     let reply = take(&mut scripts, "p1", "v", "slots:3");
@@ -66,7 +66,7 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     }
     let reply = scripts.run("revoke", "by=me");
     assert_eq!((reply.word(), reply.int("members")), ("revoked", Some(7)));
-    // What is granted from now on is not meant.
+    // A lease that is granted from now on is not revoked.
     assert_eq!(take(&mut scripts, "", "new", "shared").word(), "granted");
     let left: Vec<String> = redis.query(&["ZRANGEBYLEX", &part("members"), "-", "+"]);
     assert_eq!(left.len(), 3, "{left:?}");
@@ -74,7 +74,7 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     let reply = scripts.run("inspect", "most=10");
     let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
     assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
-    // A later one is for all that have come since, and one that was granted before the clock was set back is meant too.
+    // A second revocation covers all later leases, also one that was granted before the clock was set back.
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);
@@ -91,7 +91,7 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // Both runs are left to a later grant. They have ended by now, before the third, whose lease is shorter.
+    // A later grant closes both runs: they end here, before the third run, whose lease is shorter.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);

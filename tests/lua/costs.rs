@@ -1,10 +1,10 @@
-//! What the heads of the scripts say of their cost, on an exclusive lock for which nobody waits.
+//! The costs in the heads of the scripts, on an exclusive lock for which nobody waits.
 
 use super::{CLOCK, OWNER, Scripts, run_id};
 use crate::support::Redis;
 use regex_lite::Regex;
 
-/// The first number that the head of a script says.
+/// The first number of calls in the head of a script.
 fn cost(name: &str) -> u64 {
     let path = format!("{}/src/lock/scripts/{name}.lua", env!("CARGO_MANIFEST_DIR"));
     let script = std::fs::read_to_string(path).unwrap();
@@ -12,7 +12,7 @@ fn cost(name: &str) -> u64 {
     cost.captures(&script).unwrap_or_else(|| panic!("{name} says no cost"))[1].parse().unwrap()
 }
 
-/// The commands that a server has executed by order of scripts.
+/// How many commands scripts have called on this server.
 fn calls(redis: &Redis) -> u64 {
     let stats: String = redis.query(&["INFO", "commandstats"]);
     let stats = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
@@ -44,7 +44,7 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
     for (is_held, (name, arguments)) in of_held.map(|script| (true, script)).into_iter().chain(of_free) {
         redis.query::<()>(&["FLUSHALL"]);
         if is_held {
-            // Not the first run: that makes the keys.
+            // A second run, since the first run creates the keys.
             scripts.run("take", &format!("token=s {take}"));
             scripts.run("release", "token=s outcome=exited code=0");
             scripts.run("take", &format!("token=t {take}"));

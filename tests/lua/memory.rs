@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Token, run.
+    /// Token → run that goes on.
     pub(super) open: BTreeMap<String, Json>,
     pub(super) ends: Scores,
-    /// The last to end in front.
+    /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// Behind the log: what the last call has cut off. Of those that ended in the same millisecond it may be any.
+    /// The runs that the last call has cut off. Of runs that ended in the same millisecond, any may be cut off.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
-    /// Host, when it came and what it met.
+    /// Host → ten times the ms at which it came, plus what it met.
     pub(super) visits: Scores,
     /// The newest in front.
     pub(super) errors: Vec<Json>,
@@ -60,7 +60,7 @@ fn outcome_of(word: &str, code: Option<&str>, by: Option<&str>) -> Json {
     outcome
 }
 
-/// The run with this end in place of what it may have.
+/// The run with this end in place of any earlier one.
 fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
     let fields = run.as_object_mut().unwrap();
     fields.retain(|name, _| !["d", "x", "s", "o", "y"].contains(&name.as_str()));
@@ -106,7 +106,7 @@ impl Model {
         self.memory.open.remove(token)
     }
 
-    /// Who has freed the lock for all, and when, if this run was there and its lease would have lasted until then.
+    /// When and by whom the lock was freed for all, if this run was there and its lease would have lasted until then.
     fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
         let forced = self.memory.runs.get("forced")?;
         let at = number(forced, "b");
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// Puts runs into the log, in the order of their ends, and keeps so many.
+    /// Puts runs into the log, in the order of their ends, and keeps the newest `most`.
     fn push(&mut self, runs: Vec<Json>, most: Option<i64>) {
         let log = &mut self.memory.log;
         log.splice(0..0, runs.into_iter().rev());
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// A success of a run with `--once-per`, or that this was a loss: the two of the largest fencing tokens are kept.
+    /// Notes a success of a run with `--once-per`, or its loss: the two notes with the largest fencing tokens are kept.
     fn note_once(&mut self) {
         let Some(run) = self.told_run().filter(|_| self.args.contains_key("once")) else { return };
         let (is_loss, code) = (self.arg("gone").as_deref() == Some("lost"), self.arg("code"));
@@ -189,7 +189,7 @@ impl Model {
         }
     }
 
-    /// Writes a run with its end. One that stood there before is written once more.
+    /// Writes a run with its end, in place of its entry in the log, if there is one.
     fn log_end(&mut self, run: Json, ended: i64, outcome: &Json, logged: Option<usize>) {
         let most = if logged.is_some() { None } else { Some(number(&run, "n")) };
         if let Some(at) = logged {
@@ -226,7 +226,7 @@ impl Model {
         self.keep_errors();
     }
 
-    /// The newest ten, once each.
+    /// Keeps the newest ten errors, one for each run.
     fn keep_errors(&mut self) {
         let Some(given) = self.arg("errors") else { return };
         let (given, errors) = (serde_json::from_str::<Json>(&given).unwrap(), &mut self.memory.errors);
@@ -236,7 +236,7 @@ impl Model {
         }
     }
 
-    /// A lease that is not here is released. What the memory knows of its run.
+    /// A lease that is not here is released. Returns what the memory knows of its run.
     pub(super) fn remember_late(&mut self) -> Option<&'static str> {
         let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
         let known = self.told_end(&token);
@@ -298,14 +298,14 @@ impl Model {
         }
     }
 
-    /// The host has come, and what it met.
+    /// Notes that the host has come, and what it met.
     pub(super) fn note_visit(&mut self, met: i64) {
         if self.args.contains_key("entry") {
             self.memory.visits.insert(self.args["host"].clone(), self.ms() * 10 + met);
         }
     }
 
-    /// How long before this the host came, unless it waits.
+    /// The ms since the host came the last time, unless this call waits.
     pub(super) fn came_before(&self) -> Option<i64> {
         let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
         last.map(|last| self.ms() - last / 10)

@@ -15,7 +15,7 @@ use redis::{Connection, PubSub, Value};
 use regex_lite::Regex;
 use std::collections::BTreeMap;
 
-/// The lock, whose other keys and channels are named like this.
+/// The lock, and the start of the names of its other keys and channels.
 const LOCK: &str = "redlock:x";
 const BASE: &str = "{redlock:x}:\u{1f}";
 const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"];
@@ -54,7 +54,7 @@ fn part(name: &str) -> String {
     format!("{BASE}{name}")
 }
 
-/// What a script answers.
+/// The answer of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
     Nil,
@@ -83,7 +83,7 @@ impl Reply {
         }
     }
 
-    /// What the answer calls by this name.
+    /// The value with this name in the answer.
     fn get(&self, name: &str) -> &Reply {
         let pair = self.items().chunks(2).find(|pair| pair[0] == Reply::Text(name.to_owned()));
         pair.map_or(&Reply::Nil, |pair| &pair[1])
@@ -107,7 +107,7 @@ impl Reply {
         self.text("outcome")
     }
 
-    /// What the node says of itself: its uptime (s) and its run_id.
+    /// The node's uptime (s) and run_id.
     fn node(&self) -> (&str, &str) {
         self.text("node").split_once(' ').expect("its uptime and run_id")
     }
@@ -129,7 +129,7 @@ impl Scripts {
         Scripts::changed(connection, "", &[])
     }
 
-    /// With these lines in front of each of them, and these constants in place of theirs.
+    /// With these lines in front of each script, and these values for the scripts' constants.
     fn changed(connection: Connection, lines: &str, constants: &[(&str, String)]) -> Scripts {
         let changed = |(name, body): (String, String)| {
             let body = constants.iter().fold(body, |body, (constant, value)| {
@@ -141,7 +141,7 @@ impl Scripts {
         Scripts { connection, scripts: scripts().into_iter().map(changed).collect() }
     }
 
-    /// On a server that says this of its age. (A clock that was set back cannot be had here.)
+    /// On a server that is made to tell this uptime.
     fn aged(connection: Connection, uptime: &str) -> Scripts {
         let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
         let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");
@@ -186,7 +186,7 @@ impl Scripts {
         self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))
     }
 
-    /// Takes as a waiter that has seen a lease: its token, on which run of the server, ms left, fencing token.
+    /// Takes as a waiter that has seen a lease: the lease's token, the server's run_id, ms left, fencing token.
     #[track_caller]
     fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
         let [seen, run, left, fence] = seen;
@@ -197,7 +197,7 @@ impl Scripts {
     #[track_caller]
     fn take_with(&mut self, waiter: &str, token: &str, more: &str) -> Reply {
         let all = format!("waiter={waiter} token={token} now={CLOCK} {OWNER} {more}");
-        // What is not known is not sent.
+        // An argument without a value is not sent.
         let given: Vec<&str> = all.split(' ').filter(|argument| !argument.ends_with('=')).collect();
         self.run("take", &given.join(" "))
     }
@@ -214,7 +214,7 @@ impl Scripts {
     }
 }
 
-/// An answer that says no more than this.
+/// An answer with this outcome, and nothing else.
 fn word(word: &str) -> Reply {
     Reply::List(["outcome", word].map(|text| Reply::Text(text.to_owned())).into())
 }
@@ -228,7 +228,7 @@ fn listen<'a>(connection: &'a mut Connection, waiters: &[&str]) -> PubSub<'a> {
     ears
 }
 
-/// The next thing heard: by whom, what.
+/// The next message: which waiter hears it, and its text.
 #[track_caller]
 fn heard(ears: &mut PubSub<'_>) -> (String, String) {
     let message = ears.get_message().unwrap();
@@ -262,7 +262,7 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
     assert_eq!(waiters(&redis), ["next"]);
     let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
-    // Behind a dead one it is the first for a moment.
+    // Behind the last dead waiter, `alive` is first for a moment.
     let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
     assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     assert_eq!(scripts.take("alive", "v", "60000", "").word(), "granted");
@@ -286,7 +286,7 @@ fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
     let expected = [("next", "head"), ("frozen", "go")];
     assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
-    // The frozen one thaws, and is before those that came later.
+    // The frozen waiter thaws, and stands before those that came later.
     scripts.take("late", "w", "60000", "");
     let reply = scripts.take("frozen", "u", "60000", &ticket);
     assert_eq!((reply.word(), reply.int("rank"), reply.int("queued")), ("held", Some(0), Some(1)));
@@ -327,7 +327,7 @@ fn a_queue_is_not_forgotten_while_a_waiter_behind_a_dead_one_looks() {
 #[test]
 fn a_server_that_forbids_to_publish_fails_no_release() {
     let redis = Redis::start();
-    // One may not use the channels, the other not the command.
+    // One user may not use the channels, the other not PUBLISH.
     for (user, rules) in [("mute", "resetchannels"), ("dumb", "-publish")] {
         redis.command(&["FLUSHALL"]);
         redis.command(&["ACL", "SETUSER", user, "on", "nopass", "~*", "&*", "+@all", rules]);

@@ -1,26 +1,27 @@
-//! What the scripts do to one lock, said once more in Rust, from the description of the lock: who has it, who waits, and (in
-//! memory.rs) what it remembers. Each script gives its answer, the messages that it publishes, and the keys that are left.
+//! A model of what the scripts do to one lock, written from the description of the lock: who has it, who waits, and (in
+//! memory.rs) what it remembers. Each script gives its answer, the messages that it publishes, and the keys that are
+//! left.
 
 use super::memory::Memory;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Members, or a line: with a number for each. They go by that number, then by name.
+/// A sorted set: members or waiters, each with a number. They are in the order of their numbers, then of their names.
 pub(super) type Scores = BTreeMap<String, i64>;
 pub(super) type Record = BTreeMap<String, String>;
 
-/// What the server says of itself, and is made to say.
+/// The uptime and the run_id that the server is made to tell.
 pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
-/// The hash of all tokens.
+/// The hash of each token, as the server is made to compute it.
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is promised to a waiter: a reservation ends by chance here, not by time.
 pub(super) const RESERVED_MS: i64 = 700_000;
-/// What outlasts leases: the fencing counters and the runs that go on, and the runs that have ended.
+/// How long the fencing counters and the runs that go on last, and how long the runs that have ended.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
 const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
-/// A key that expires, at this millisecond.
+/// A key, and the millisecond at which it expires.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timed<T> {
     pub(super) value: T,
@@ -41,7 +42,7 @@ pub(super) struct Model {
     /// Hold, when it entered.
     pub(super) holds: Timed<Scores>,
     pub(super) counter: Option<i64>,
-    /// Place, its counter.
+    /// Slot, its counter.
     pub(super) counters: Scores,
     /// Waiter, ticket.
     pub(super) queue: Scores,
@@ -55,7 +56,7 @@ pub(super) struct Model {
     pub(super) args: BTreeMap<&'static str, String>,
 }
 
-/// Who is next.
+/// The waiter that was called, or why there is none.
 enum Next {
     Called(String),
     LineIsEmpty,
@@ -107,7 +108,7 @@ impl Model {
         *self = Model { listening, ..Model::new(self.us) };
     }
 
-    /// One call of a script. In what it answers a name without a value is not there.
+    /// One call of a script. A name whose value is null is missing in the script's answer.
     pub(super) fn call(&mut self, script: &str) -> Json {
         self.sweep();
         match script {
@@ -149,7 +150,7 @@ impl Model {
         self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
     }
 
-    /// Whether this token has the lock. None is empty, whatever others write.
+    /// Whether this token has the lock. An empty value, which others may write, is no token.
     pub(super) fn has(&self, token: &str) -> bool {
         match self.held_claim() {
             Some(_) => self.members.value.contains_key(token),
@@ -169,7 +170,7 @@ impl Model {
         }
     }
 
-    /// The record of what has the lock, empty where that is another library's.
+    /// The record of this lease, empty if the lease is another library's.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -180,7 +181,7 @@ impl Model {
         record
     }
 
-    /// Who has revoked it, alone or with all members that were there.
+    /// Who has revoked the lease of this record, alone or with all members that were there.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -221,7 +222,7 @@ impl Model {
         holder
     }
 
-    /// With those who have the lock. (There are not more than an answer names.)
+    /// An answer with all holders. (There are not more than an answer names.)
     fn with_holders(&self, outcome: &str) -> Json {
         let live = &self.members.value;
         match (self.held_claim(), self.value()) {
@@ -234,7 +235,7 @@ impl Model {
         }
     }
 
-    /// What a waiter is told of the node besides.
+    /// Adds the facts about the node to an answer.
     fn with_facts(&self, mut answer: Json) -> Json {
         (answer["node"], answer["longest"]) = (node(), json!(self.longest()));
         answer
@@ -274,13 +275,13 @@ impl Model {
         }
     }
 
-    /// The lock and its record end then.
+    /// The lock and its record end at this millisecond.
     fn end_at(&mut self, ends: i64) {
         self.lock.as_mut().unwrap().ends = Some(ends);
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// The keys last as long as the last member. Without one they go.
+    /// The keys last as long as the last member. Without a member they go.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -291,7 +292,7 @@ impl Model {
         }
     }
 
-    /// Each script forgets those that have run out.
+    /// Each script forgets the members that have run out.
     fn sweep(&mut self) {
         if self.held_claim().is_none() {
             return;
@@ -304,7 +305,7 @@ impl Model {
         }
     }
 
-    /// Makes a member last so long from now.
+    /// Makes a member last for this ttl from now.
     fn expire(&mut self, token: &str, ttl: i64) {
         let ends = self.ms() + ttl;
         self.members.value.insert(token.to_owned(), ends);
@@ -356,7 +357,7 @@ impl Model {
         }
     }
 
-    /// Makes a lease last at least so long.
+    /// Makes a lease last for this ttl at least, and returns the ms left.
     fn lengthen(&mut self, token: &str, ttl: i64) -> i64 {
         let left = self.until_end(token);
         if left < 0 || left >= ttl {
@@ -373,7 +374,8 @@ impl Model {
         ttl
     }
 
-    /// The same for what is asked, was taken for, or is usual. One that is kept after its job is not prolonged.
+    /// The same for the ttl that is asked for, else of the grant, else the default; a lease that is kept is not
+    /// prolonged.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -399,7 +401,7 @@ impl Model {
         self.holds.ends = self.lock.as_ref().unwrap().ends;
     }
 
-    /// A number behind all of these.
+    /// A number larger than all of these.
     fn behind_all(&self, scores: &Scores) -> i64 {
         self.us.max(scores.values().max().map_or(0, |last| last + 1))
     }
@@ -446,7 +448,7 @@ impl Model {
         in_order(&self.queue).into_iter().next().map(|(waiter, _)| waiter)
     }
 
-    /// Whether the waiter hears it. The dead are dropped.
+    /// Whether the waiter hears this. A dead waiter is dropped.
     fn tell(&mut self, waiter: &str, what: &str) -> bool {
         if self.listening.contains(waiter) {
             self.heard.push((waiter.to_owned(), what.to_owned()));
@@ -554,7 +556,7 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// Nobody was called: the first in line is, and that may be me.
+    /// No waiter was called: now the first in line is called, who may be the caller of this script.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();
@@ -570,7 +572,7 @@ impl Model {
         }
     }
 
-    /// Another was called: there may be room for both.
+    /// Another waiter was called: there may be room for both.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };
@@ -586,7 +588,7 @@ impl Model {
         self.newest.as_ref()?.split(' ').next()?.parse().ok()
     }
 
-    /// The number of this call, if it has one, stands in line or is granted.
+    /// Raises the register to the number of this call, which stands in line or is granted.
     fn raise_newest(&mut self) {
         if self.int("newest") > self.largest() {
             let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
@@ -599,7 +601,7 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // A grant counts from above all that its re-creation compares.
+        // The count of a grant is larger than all that a re-creation compares.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -644,7 +646,7 @@ impl Model {
         answer
     }
 
-    /// A waiter remembers a lease that this run of the server has forgotten.
+    /// Reserves the lock for a lease that the waiter remembers and this run of the server has forgotten.
     fn keep_for_holder(&mut self) {
         let (Some(token), Some(left)) = (self.arg("seen"), self.int("seen_left")) else { return };
         let (fence, is_shared) = (self.int("seen_fence").unwrap(), self.args["seen_claim"] == "shared");
@@ -672,7 +674,7 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Whether the lease is this one's, and its hold. A token of another library may only look as if it named a hold.
+    /// Whether this token has the lease, and the hold. Another library's token may look like a token with a hold.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =
@@ -815,7 +817,7 @@ impl Model {
         json!({"outcome": "released"})
     }
 
-    /// The lock stays taken for so long after its job.
+    /// The lock stays taken for this time after its job.
     fn keep(&mut self, token: &str, keep: i64) {
         if self.own_record(token).contains_key("kept") && self.until_end(token) <= keep {
             return;
@@ -934,7 +936,7 @@ impl Model {
     }
 }
 
-/// What is in Redis.
+/// The keys in Redis.
 impl Model {
     /// All keys by their names: what is in them, and how long they last.
     pub(super) fn keys(&self) -> BTreeMap<String, (Json, i64)> {

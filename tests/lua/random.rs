@@ -1,5 +1,6 @@
-//! Thousands of calls by chance, but repeatably, as the server has a clock that the test sets: each answer, each message and what
-//! is then in Redis must be what the model says. Leases have all claims, waiters live and die, runs are remembered.
+//! Thousands of calls by chance, which can be repeated, since the test sets the scripts' clock: each answer, each
+//! message and the keys in Redis must be as the model says. Leases have all claims, waiters live and die, runs are
+//! remembered.
 
 use super::memory::{began_at, ended_at};
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
@@ -11,14 +12,15 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
-/// Their names begin with their claim.
+/// A waiter's name begins with the initial of its claim.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
-/// Far enough apart for an expiry to tell which one it comes from.
+/// So far apart that an expiry tells from which of these ttls it comes.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
-/// What a busy machine may take from a seed's first call to its last.
+/// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// How often a script is called, which, and with what: an argument of these values, given in so many of a hundred calls.
+/// A script's share of the calls, its name, and its arguments: NAME:P=VALUES gives one of the values in P % of the
+/// calls.
 type Described = (u64, &'static str, &'static str);
 const ALL: &[Described] = &[
     (
@@ -48,8 +50,8 @@ const ALL: &[Described] = &[
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
 ];
-/// The same on a lock that is mostly free when it is taken, and whose runs mostly end well: there the usual grant and the usual end
-/// are straight lines of their own. Exclusive leases only.
+/// Calls on a lock that is mostly free when it is taken, and whose runs mostly end well: the scripts have straight
+/// lines of their own for these grants and ends. Exclusive leases only.
 const USUAL: &[Described] = &[
     (
         40,
@@ -69,10 +71,10 @@ const USUAL: &[Described] = &[
     (3, "revoke", "token:60=TOKEN by=me force:50=1"),
     (3, "fence", "token=TOKEN fence=NUMBER"),
 ];
-/// What is written of a lease, and of its run: what its redlock knows of that, and how many runs the lock is to keep.
+/// The owner of a lease, and the entry of its run, in which `n` is the number of runs that the log keeps.
 const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
     entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
-/// All keys: name, type, content, rest.
+/// All keys: name, type, content, time left.
 const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = 'HGETALL', zset = 'ZRANGE'}, {}
     for _, key in ipairs(redis.call('KEYS', '*')) do
       local kind = redis.call('TYPE', key).ok
@@ -81,7 +83,7 @@ const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = '
     end
     return all";
 
-/// In front of each script: the clock is what the call says, and a rest is below what it was set to a moment ago.
+/// Lines for the front of each script: the clock is an argument of the call, and PTTL is below a ttl that was just set.
 pub(super) fn known_server() -> String {
     format!(
         "local server, clock = redis, nil
@@ -132,7 +134,7 @@ fn run_or_text(text: &str) -> Json {
     if text.starts_with('{') { serde_json::from_str(text).unwrap() } else { json!(text) }
 }
 
-/// What is in a key.
+/// The content of a key.
 fn content(kind: &str, reply: &Reply) -> Json {
     let text = |reply: &Reply| if let Reply::Text(text) = reply { run_or_text(text) } else { Json::Null };
     match kind {
@@ -153,7 +155,7 @@ struct Run<'a> {
     ears: PubSub<'a>,
     dump: Script,
     model: Model,
-    /// What was done, for whoever has to find out why it failed.
+    /// The calls and commands so far, for the message of a failure.
     done: Vec<String>,
 }
 
@@ -169,7 +171,7 @@ impl Run<'_> {
         redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut self.scripts.connection).unwrap();
     }
 
-    /// Mostly one that has the lock.
+    /// A token, mostly one that has the lock.
     fn token(&mut self) -> String {
         let mut holders: Vec<&str> = self.model.members.value.keys().map(String::as_str).collect();
         if self.model.held_claim().is_none() {
@@ -179,13 +181,13 @@ impl Run<'_> {
         self.chance.one_of(all).to_owned()
     }
 
-    /// Mostly what is in force.
+    /// A claim, mostly that of the members.
     fn claim(&mut self) -> String {
         let known = self.model.held_claim().filter(|_| self.chance.percent(60));
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
-    /// What stands for a value in what is described.
+    /// The value for a word of a description.
     fn value(&mut self, name: &str) -> String {
         let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
@@ -232,7 +234,7 @@ impl Run<'_> {
         }
     }
 
-    /// A release tells the run whole but for its beginning; one by token alone tells none.
+    /// The release of a `run` tells the whole run except its beginning; a release by token alone tells none.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;
@@ -267,12 +269,12 @@ impl Run<'_> {
         }
     }
 
-    /// Something that time does, or others.
+    /// A change that no script makes: by time, by other programs, by the server, or by waiters.
     fn event(&mut self, alive: bool) {
         let others = |value: Option<&str>, ends| Some(Timed { value: value.map(str::to_owned), ends });
         match self.chance.below(24) {
             0..9 => {
-                // The lease runs out, or is deleted by hand, as the others are.
+                // The lease runs out, or keys are deleted by hand.
                 let lease = ["lock", "lease", "holds"];
                 let keys = [
                     &lease,
@@ -393,8 +395,8 @@ impl Run<'_> {
     }
 }
 
-/// Calls as they are described, in which waiters live by chance, or are dead; and the usual grant and the usual end have straight
-/// lines of their own, or go the way of all others.
+/// Calls as they are described. Waiters live by chance (`alive`), or all are dead; usual grants and ends go through the
+/// scripts' straight lines (`has_plain_way`), or the way of all others.
 struct Calls {
     described: &'static [Described],
     claims: &'static [&'static str],
@@ -402,10 +404,10 @@ struct Calls {
     has_plain_way: bool,
 }
 
-/// With each seed.
+/// The number of calls with each seed.
 const CALLS: usize = 250;
 
-/// Calls with these seeds.
+/// Compares the scripts with the model, for each of these seeds.
 fn agree(seeds: std::ops::Range<u64>, calls: &Calls) {
     let &Calls { described, claims, alive, has_plain_way } = calls;
     let redis = Redis::start();
@@ -450,7 +452,7 @@ fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
     agree(201..211, &MOSTLY_USUAL);
 }
 
-/// Each of those calls leaves the same as in its straight lines.
+/// The way of all others leaves the same as the straight lines.
 #[test]
 fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
     agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });

@@ -8,7 +8,7 @@ const ANOTHER_RUN: &str = "0123456789abcdef0123456789abcdef01234567";
 #[test]
 fn the_age_of_a_node_has_a_grain_of_a_second_and_may_be_negative() {
     let redis = Redis::start();
-    // What the node says, as what that is taken, and whether it has still to wait.
+    // The uptime that the node tells, the uptime in the answer, and whether the node is quarantined.
     for (uptime, known, quarantined) in
         [("0", "0", true), ("-7200", "-7200", true), ("30", "30", true), ("31", "31", false), ("99", "99", false)]
     {
@@ -48,11 +48,11 @@ fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     assert_eq!(scripts.run("release", "token=t hold=a").word(), "still-held");
     assert_eq!(scripts.run("release", "token=t hold=base keep=90000"), word("released"));
     redis.command(&["DEL", LOCK]);
-    // Without an identity a re-creation has to be asked for without one.
+    // On a server without a run_id, a re-creation must name none.
     assert_eq!(scripts.recreate("t", ANOTHER_RUN).word(), "restarted");
     assert_eq!(scripts.recreate("t", "").word(), "extended");
     assert_eq!(scripts.run("revoke", "by=me force=1").word(), "released");
-    // Nor can a restart be told from none.
+    // Without a run_id no restart can be recognized.
     let seen = ["t", ANOTHER_RUN, "60000", "9999999999999"];
     assert_eq!(scripts.take_remembering("third", "v", seen).word(), "granted");
 }
@@ -81,13 +81,13 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     assert_eq!((reply.word(), reply.int("rank")), ("reserved", Some(0)));
     assert!((50_000..=60_000).contains(&reply.int("left").unwrap()), "{reply:?}");
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("t"));
-    // It holds off newcomers too, until the holder is back.
+    // The reservation keeps out newcomers, too, until the holder is back.
     assert_eq!(scripts.take("", "v", "60000", "").word(), "reserved");
     let run = run_id(&redis);
     let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");
     assert_eq!(scripts.run("recreate", &back).word(), "extended");
     assert!(!redis.exists(&part("reserved")));
-    // It has released: the counter stands at its fencing token, and nothing is kept any more.
+    // After the holder's release the counter stands at its fencing token, and the lock is not kept any more.
     assert_eq!(scripts.run("release", "token=t hold=base"), word("released"));
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]).word(), "granted");
 }

@@ -1,5 +1,5 @@
-//! A server on a Unix socket that hangs with a full backlog: a connection is neither accepted nor refused there. Every
-//! call ends in time all the same, and at once when it is told to.
+//! A server on a Unix socket that hangs with a full backlog: there a connection is neither accepted nor refused. Every
+//! call still ends in time, and at once on a signal.
 
 use crate::support::{Redis, SOON, any, eventually, in_the_end, message, ms, perhaps, redlock, when};
 use nix::errno::Errno;
@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Instant, SystemTime};
 
-/// Stops the server, and connects until there is no room. It stays full for as long as the connections are kept.
+/// Stops the server, and connects until there is no room. The backlog stays full as long as the connections are kept.
 #[track_caller]
 fn fill(redis: &Redis) -> Vec<OwnedFd> {
     redis.pause();
@@ -72,7 +72,7 @@ fn a_signal_ends_a_call_at_once() {
             });
             let test = test.signal(signal).stdout(any()).stderr(perhaps(["\"backup\"", "interrupted by"]));
             let mut call = test.within(SOON).spawn();
-            // It cannot be seen from outside that it has got so far.
+            // The test cannot see when the call has begun to wait for the server.
             std::thread::sleep(ms(150));
             assert!(!call.has_ended(), "{arguments:?}: {}", call.all_stderr());
             call.send(signal);

@@ -16,7 +16,7 @@ fn length(cluster: &Cluster) -> usize {
 #[test]
 fn every_command_finds_the_master_of_the_slot() {
     let cluster = Cluster::start();
-    // From whichever of them it is told, with others that are not there.
+    // Any server may be the seed, beside a seed that is not there.
     for seed in &cluster.0 {
         let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
         let test = Test::bare().args([
@@ -34,7 +34,7 @@ fn every_command_finds_the_master_of_the_slot() {
         ]);
         test.status(75).stdout(like("backup  held<lines>")).run();
     }
-    // Names in every slot: the list asks all masters.
+    // Names on every master: the list asks all masters.
     let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
     let tokens: Vec<String> = names.iter().map(|name| acquire(&cluster, name)).collect();
     let owners: Vec<usize> = names.iter().map(|name| cluster.owner(&format!("redlock:{name}"))).collect();
@@ -100,7 +100,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     let to = (from + 1) % 3;
     cluster.begin_move(KEY, to);
     assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
-    // TRYAGAIN, and once all keys are gone ASK, whose target says TRYAGAIN.
+    // The owner says TRYAGAIN, and, once all keys are gone, ASK; the target of ASK says TRYAGAIN.
     let refused = |what: &str| {
         redlock(&cluster, "acquire backup --node-timeout 5s").fails(69, ["\"backup\"", what]).run();
     };
@@ -142,7 +142,7 @@ fn a_request_that_meets_a_moving_slot_is_sent_again() {
 fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
     let cluster = Cluster::start();
     let owner = cluster.owner(KEY);
-    // It has given the slot away, and the others have not heard of it.
+    // The owner has given the slot away, and the others have not heard of it.
     cluster.disown(KEY, (owner + 1) % 3);
     let connections = || cluster.0[owner].info("total_connections_received").parse::<u32>().unwrap();
     let before = connections();
@@ -167,7 +167,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
         let new = &cluster.0[old + 3];
         let took_over = || new.info("role") == "master" && new.try_query::<i64>(&["PTTL", KEY]).is_ok();
         eventually(Duration::from_secs(30), "taken over", took_over);
-        // Until the server is known to be dead, and that may have been before this looks.
+        // redlock renews once it knows that the old master is dead, perhaps before this test looks.
         eventually(Duration::from_secs(20), "confirmed", || new.pttl(KEY) > 23_500);
         assert_eq!(new.get(KEY), Some(token));
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
@@ -208,7 +208,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
 #[test]
 fn a_seed_that_has_left_the_cluster_is_passed_over() {
     let cluster = Cluster::start();
-    // One has no slots, and one takes the Cluster that it was in for down.
+    // `empty` has no slots, and `alone` takes its Cluster for down.
     let [empty, alone] = [0, 1].map(|_| Redis::with_tcp(&["--cluster-enabled", "yes"]));
     alone.command(&["CLUSTER", "ADDSLOTS", "0"]);
     let good = cluster.url().replace("redis+cluster://", "");
@@ -276,7 +276,7 @@ fn servers_that_are_no_cluster_are_refused() {
     {
         Test::new(&url[..]).args(arguments).fails(64, ["not part of a Cluster", "redis://"]).run();
     }
-    // One that cannot be reached now may be the right one.
+    // A server that cannot be reached now may be the right one.
     let url = format!("{url},127.0.0.1:1");
     redlock(&url[..], "acquire backup").fails(69, ["127.0.0.1:1"]).run();
     assert!(servers.iter().all(|server| server.keys_without_the_memory().is_empty()));

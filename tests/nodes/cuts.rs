@@ -1,5 +1,5 @@
-//! Connections that break in the middle of a request: in what takes the lock, releases it, undoes a try or leaves the line. What is
-//! said again over a new connection does its work once.
+//! Connections that break in the middle of a request that takes or releases the lock, undoes a try or leaves the line.
+//! A request that is repeated over a new connection does its work once.
 //!
 //! With ALL_CUTS set, connections break at every ninth byte.
 
@@ -7,8 +7,8 @@ use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, acquire, any, eventu
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
-/// For so long a lease may be left on a node that answers again, after the end of redlock: on the only one, and on one of several,
-/// which nobody waits for: until the lease ends, and 3 s.
+/// How long after the end of redlock a lease may be left: on the only node, and on one of several nodes, which nobody
+/// waits for (until the lease of 12 s ends, and 3 s).
 const LEFT_FOR: Duration = Duration::from_secs(3);
 const LEFT_ON_ONE_OF_SEVERAL: Duration = Duration::from_secs(15);
 
@@ -24,7 +24,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     let test = redlock(proxies, "run backup -q --ttl 12s --wait 10s --quarantine 0 -- echo ran");
     test.stdout("ran\n").stderr(any()).run();
     for node in nodes {
-        // The name of a waiter may stay where its farewell was lost: the next call drops it, as that of a dead one.
+        // A waiter may stay in a line if its undo was lost: the next call drops it, as it is dead.
         let left_for = if nodes.len() == 1 { LEFT_FOR } else { LEFT_ON_ONE_OF_SEVERAL };
         eventually(left_for, &format!("{what}: no lease is left"), || !node.exists(KEY));
     }
@@ -58,7 +58,7 @@ fn a_job_on_three_servers_that_meets_a_rival_ends_well_wherever_a_connection_bre
     let nodes = Redis::several(3);
     nodes.iter().for_each(teach_scripts);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
-    // The rival has two nodes for a moment: what the third one grants is undone, and the waiter stays in line there.
+    // The rival has two nodes for a moment: the third node's grant is undone, and the waiter stays in line there.
     let rival = || nodes[..2].iter().for_each(|node| node.command(&["SET", KEY, "another", "PX", "150"]));
     rival();
     job(&proxies, &nodes, "no cut");
@@ -78,7 +78,7 @@ fn a_waiter_does_not_stand_behind_its_own_try() {
     let redis = Redis::start();
     teach_scripts(&redis);
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // Granted, and neither the answer nor what undoes the try arrives.
+    // The take is granted, and neither the answer nor the undo arrives.
     proxy.set(Mode::LoseReplies);
     let waiter =
         redlock(&proxy, "run backup -q --ttl 30s --wait 20s -- echo ran").stdout("ran\n").stderr(any()).spawn();
@@ -100,7 +100,7 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
     let test = redlock(&proxy, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
     let job = test.stdin_from(reader).spawn();
     job.prints("ready");
-    // The release that is still on its way must not arrive behind the one over the other connection.
+    // The first release is still on its way, and must not arrive behind the release over the other connection.
     proxy.half_open();
     drop(writer);
     job.finish();
@@ -110,7 +110,7 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
 
 #[test]
 fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
-    // With its memory, and without.
+    // The server restarts with its memory, and without.
     for (mut redis, remembers) in [(Redis::durable(), true), (Redis::start(), false)] {
         let (reader, writer) = std::io::pipe().unwrap();
         let test = redlock(&redis, "run backup --ttl 20s -- sh -c").args(["echo ready; read line || :"]);

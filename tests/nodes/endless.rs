@@ -3,11 +3,11 @@
 use crate::support::{Endless, Test, any, perhaps, redlock, status_line};
 use std::time::Duration;
 
-/// In kB: what the contents of memory may come to at most.
+/// The most memory that a call may fill, in kB.
 const MEMORY: u64 = 40_000;
 
-/// Makes the call, which must end with this status within the deadline, and returns what it said. One that is over before it is
-/// looked at has not taken long to fill the memory either.
+/// Makes the call, which must end with this status within the deadline, and returns what it said. A call that is over
+/// before the first look has had no time to fill the memory.
 #[track_caller]
 fn stays_small(test: Test, status: i32) -> String {
     let said =
@@ -44,7 +44,7 @@ const REPLIES: [(&str, &str); 4] =
 fn no_reply_fills_the_memory() {
     for (number, (start, rest)) in REPLIES.into_iter().enumerate() {
         let server = Endless::start(start, rest);
-        // Each command meets one of them, and the first command all.
+        // Each command meets one kind of reply, and the first command all kinds.
         let others = COMMANDS[number + 1..].iter().step_by(REPLIES.len());
         for &arguments in others.chain(&COMMANDS[..1]) {
             let said = stays_small(Test::new(&server.url()[..]).args(arguments), 69);

@@ -1,5 +1,5 @@
-//! Servers that refuse, hang, drip, lie or go away in the middle: 69 within the node timeout, one clear line, nothing
-//! left behind.
+//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time with 69 and one clear line,
+//! and leaves nothing behind.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
@@ -7,12 +7,12 @@ use crate::support::{
 };
 use std::time::{Duration, Instant};
 
-/// The node timeout of these tests, and what a call may take with it: asking, waiting for what may heal, undoing, and a
-/// busy machine.
+/// The node timeout of these tests, and the longest time of a call with it, to ask, to wait for what may heal, and to
+/// undo, on a busy machine.
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
-/// Every command that talks to Redis.
+/// Calls of every command that asks for one lock or all, except log.
 fn commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "backup"],
@@ -44,7 +44,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Does this with each, side by side: a release alone is tried for five seconds.
+/// Calls `check` with each case, side by side, since a release alone is tried for five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -65,7 +65,7 @@ fn nobody_listens() {
 fn a_server_that_hangs_closes_resets_or_drips() {
     let redis = Redis::start();
     let plain = [Mode::BlackHole, Mode::Cut, Mode::HalfReply, Mode::Reset, Mode::Drip(ms(100))];
-    // While TLS is agreed on.
+    // Failures of the TLS handshake.
     let by_tls = [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])];
     let plain = plain.map(|mode| (mode, "redis://")).into_iter();
     side_by_side(plain.chain(by_tls.map(|mode| (mode, "rediss://"))), |(mode, scheme)| {
@@ -162,7 +162,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
     }
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
     for (mode, said) in [
-        // What a TLS port does.
+        // A TLS port does this.
         (Mode::Cut, "closed the connection; is Redis running there, or is it a TLS port (rediss://)?"),
         (Mode::Garbage(page), "sent something other than a Redis reply (it cannot be parsed); is the address right?"),
     ] {
@@ -288,8 +288,8 @@ fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
     assert!(!redis.exists("redlock:backup"));
 }
 
-/// What the kernel will do next about the open connections of this machine to a port, as /proc/net/tcp tells: 2 and in which
-/// time, where it is to look whether a silent one still has its other end.
+/// The kernel's timers of this machine's open connections to a port, from /proc/net/tcp: the kind, and the time left.
+/// Kind 2 (keepalive) looks whether a silent connection still has its other end.
 fn timers(port: u16) -> Vec<(String, Duration)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let timer = |line: &str| {

@@ -1,5 +1,5 @@
-//! `local:`, the server that the first call starts: one for a directory, on its own afterwards, and there again after it was
-//! killed.
+//! `local:`, the server that the first call starts: one for each directory, independent of that call, and started again
+//! after it was killed.
 
 use crate::support::{
     Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A place for a server of `local:`. What was started there is killed when this is dropped.
+/// A place for servers of `local:`, which are killed when the place is dropped.
 struct Place {
     root: Directory,
 }
@@ -37,7 +37,7 @@ impl Place {
     /// Every server of this directory.
     fn servers(&self) -> Vec<u32> {
         let mut all = have_lock(self.root.path());
-        // What is about to become one does not count yet.
+        // A redlock that is about to become a server does not count yet.
         all.retain(|&pid| name(pid) != "redlock");
         all
     }
@@ -58,7 +58,7 @@ impl Place {
         pid
     }
 
-    /// Makes the directory beforehand.
+    /// A place whose directory is there already, with this mode.
     fn made(mode: u32) -> Place {
         let place = Place::new();
         fs::create_dir(place.path()).unwrap();
@@ -159,7 +159,7 @@ fn a_lease_outlives_a_server_that_is_killed() {
 #[test]
 fn the_server_has_nothing_of_the_call_that_started_it() {
     let place = Place::new();
-    // That the output closes when the script ends, the builder sees to.
+    // The builder checks that the output closes when the script ends.
     let script = "exec 9> nine; token=$(redlock acquire backup) && cut -d ' ' -f 6 /proc/$$/stat";
     let callers = Test::sh(&place, script).env("SECRET", "s3cret").stdout(like("<n>\n")).run().stdout;
     let server = place.server();
@@ -182,7 +182,7 @@ fn no_end_of_a_run_ends_the_server_that_it_started() {
     run(&place, "exit 7").status(7).run();
     let server = place.server();
 
-    // It is lost.
+    // The run loses its lease.
     let job = run(&place, "echo ready; sleep 1000").status(76).stderr(loss(["before the lease could expire"])).spawn();
     job.prints("ready");
     send(server, Signal::SIGSTOP);
@@ -233,7 +233,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
         eventually(SOON, "the server is not below redlock", || !below());
     }
     assert_eq!(status(&place, "backup")["state"], "held");
-    // Longer than the lease that was confirmed before: it has been renewed.
+    // In this time the lease is renewed.
     std::thread::sleep(ms(3500));
     drop(writer);
     job.finish();
@@ -255,10 +255,11 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
         let options = ["run", "-q", "backup", "--whole", "--ttl", "10m", "--grace", "300ms", "--", "sh", "-c"];
         Test::new(&outer).args(options).arg(format!("{inner}; echo ready; {rest}"))
     };
-    // It ends by itself.
+    // The job ends by itself.
     job("exit 3").status(3).stdout(like("<token>\nready\n")).run();
     let mut server = place.server();
-    // It is ended: by redlock's keeper, by redlock in the keeper's place, by a keeper without redlock.
+    // The job is ended: by a signal, by redlock's keeper, by redlock in the keeper's place, by a keeper without
+    // redlock.
     for end in ["a signal", "a loss", "no keeper", "no redlock"] {
         place.kill();
         let mut job = job("sleep 1000").any_end().stdout(any()).stderr(any()).spawn();
@@ -268,7 +269,7 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
             "a signal" => send(job.pid(), Signal::SIGTERM),
             "a loss" => {
                 outer.command(&["DEL", "redlock:backup"]);
-                // The closed connection has the lease renewed at once.
+                // With its connection closed, redlock renews at once.
                 outer.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             }
             "no keeper" => send(job.keeper(), Signal::SIGKILL),
@@ -284,7 +285,7 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
 #[test]
 fn a_daemon_of_a_job_that_looks_like_a_server_is_killed_with_its_lease() {
     let redis = Redis::start();
-    // Its own lock as its standard input, in a session without its leader.
+    // The daemon has its own lock as standard input, and its session has no leader.
     let daemon =
         "setsid -f sh -c '( flock -n 0; exec sleep 1000 ) <>lock & exit 0'; while [ ! -e lock ]; do sleep 0.01; done";
     let options = ["run", "-q", "backup", "--ttl", "10m", "--grace", "0", "--", "sh", "-c"];
@@ -323,7 +324,7 @@ fn a_signal_ends_the_wait_for_a_server_that_does_not_come() {
         call.send(Signal::SIGTERM);
         call.finish();
     }
-    // Nor is a second one started beside what has the lock.
+    // No server is started beside the process that has the lock on the file.
     place.is_refused(69, message(["runs without", "l/redis.sock"]));
 }
 
@@ -425,13 +426,14 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
     if !may_change_users() {
         return;
     }
-    // Not in the directory for temporary files, where it is not safe.
+    // Not in the directory for temporary files, which counts as unsafe.
     let root = PathBuf::from(format!("/redlock-{}", std::process::id()));
     let place = Place { root: Directory::at(&root) };
     fs::create_dir(place.path()).unwrap();
-    // Where every user can execute it.
+    // A copy that every user can execute.
     let binary = root.join("redlock");
-    // By a child: what this process is writing, or a child of it that another test is forking, cannot be executed.
+    // A child copies: no file can be executed that this process, or a child that another test forks, has open for
+    // writing.
     assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_redlock").as_ref(), &*binary]).status().unwrap().success());
     let as_nobody = || {
         let mut command = Command::new(&binary);
@@ -482,11 +484,11 @@ fn the_password_of_other_servers_is_not_for_this_one() {
     redlock(&place, "acquire other").stdout(token).run();
 }
 
-/// A small file system of its own in this directory, until this is dropped.
+/// A small file system that is mounted on this directory until it is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// None where this user may not have one.
+    /// None if this user may not mount.
     fn at(path: PathBuf) -> Option<Disk> {
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"]).arg(&path).output();
         let mounted = mount.is_ok_and(|mount| mount.status.success());
@@ -522,7 +524,7 @@ fn a_full_disk_is_told_with_the_log() {
             said.contains("is full: no lock can be taken") && said.contains(&log_of_doctor)
         }))
         .run();
-    // What is written last may still fit into a page.
+    // The last write may still fit into a page, so several names are tried.
     let tries = (0..100).map(|number| format!("other-{number}"));
     let fails = |name: &String| {
         let test = Test::new(&place).args(["acquire", name]).any_end();

@@ -2,7 +2,7 @@
 
 use crate::support::{Redis, SOON, Where, acquire, any, eventually, like, message, redlock, release, status};
 
-/// What every command does works there too.
+/// Takes, waits, extends, lists, releases and runs on these servers.
 #[track_caller]
 fn works<W: Where + ?Sized>(servers: &W) {
     let token = acquire(servers, "backup");

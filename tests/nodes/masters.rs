@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 
-/// Which of the nodes have this value under the lock's key.
+/// How many of the nodes have this value under the lock's key.
 fn having(nodes: &[Redis], value: &str) -> usize {
     nodes.iter().filter(|node| node.get(KEY).as_deref() == Some(value)).count()
 }
@@ -96,7 +96,7 @@ fn five_masters_far_away_take_one_round_trip_not_five() {
     let nodes = Redis::several(5);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(300)))).collect();
     let patient = |line: &str| redlock(&proxies, line).env("REDLOCK_NODE_TIMEOUT", "5s");
-    // The scripts are new to them: that is one more.
+    // The scripts are new to these servers, which takes one more round trip.
     let token = patient("acquire backup").token();
     patient(&format!("release -q backup --token {token}")).run();
     for black_holed in [false, true] {
@@ -163,7 +163,7 @@ fn nodes_that_timed_out_are_rolled_back_too() {
     for _ in 0..5 {
         assert!(nodes[1..].iter().all(|node| !node.exists(KEY)), "what was sent while it was stopped comes first");
     }
-    // They have really been asked: the counter shows it.
+    // The counter shows that these nodes have been asked.
     assert!(nodes[1..].iter().all(|node| node.exists("{redlock:backup}:\u{1f}fence")));
     acquire(&nodes, "backup");
 }
@@ -212,7 +212,7 @@ fn release_needs_a_majority_that_had_the_lease() {
 fn the_same_node_by_two_addresses_is_refused() {
     let redis = Redis::with_tcp(&[]);
     let nobody = format!("redis://127.0.0.1:{}", free_port());
-    // In both cases its two votes would be the majority.
+    // In both cases the two votes of this server would be the majority.
     for urls in [vec![redis.url(), redis.tcp_url()], vec![redis.url(), nobody, redis.tcp_url()]] {
         for arguments in [vec!["acquire", "--name", "backup"], vec!["run", "--name", "backup", "--", "echo", "started"]]
         {
@@ -287,7 +287,7 @@ fn a_slow_master_on_which_the_answer_depends_is_waited_for() {
         let name = format!("lock-{number}");
         let token = test(&["acquire", &name]).token();
         let key = format!("redlock:{name}");
-        // The slow one may not have been waited for.
+        // The acquire may not have waited for the slow node.
         nodes[0].command(&["SET", &key, &token, "PX", "30000"]);
         nodes[2].command(&["DEL", &key]);
         match command {

@@ -19,7 +19,7 @@ fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
     (job, token)
 }
 
-/// Watches until the job has ended that its lease comes back on none of the nodes.
+/// Checks, until the job has ended, that its lease comes back on none of the nodes.
 #[track_caller]
 fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
     let mut connections: Vec<_> = nodes.iter().map(Redis::connection).collect();
@@ -30,7 +30,7 @@ fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
             assert_ne!(value.as_deref(), Some(token), "again, {:?} later", start.elapsed());
         }
         assert!(start.elapsed() < SOON, "the job runs on");
-        // What is watched needs the processor too.
+        // The job and its redlock need the processor, too.
         std::thread::sleep(ms(1));
     }
     job.finish();
@@ -58,7 +58,7 @@ fn a_forced_release_is_not_undone_where_one_master_missed_it() {
     eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
     nodes[2].pause();
     let test = redlock(&nodes, "release backup --force --node-timeout 1s");
-    // It may have to be repeated, and says for whose sake.
+    // The message may ask to repeat the call, and names the node that missed it.
     test.any_end().stdout(any()).stderr(message([nodes[2].socket().to_str().unwrap()])).run();
     loses_without_a_trace(job, &nodes[..2], &token);
     nodes[2].resume();
@@ -88,7 +88,7 @@ fn a_stale_lease_on_a_minority_is_no_lease() {
         for prefix in [&stale[..8], &stale] {
             free().args(["--token", prefix]).status(77).stdout(any()).stderr(not_held()).run();
         }
-        // It is renewed, and finds that it was not revoked.
+        // The job renews its lease, and finds that the lease was not revoked.
         for _ in 0..2 {
             is_renewed(&nodes[0]);
             assert!(!job.has_ended(), "{how}: {}", job.all_stderr());

@@ -1,5 +1,5 @@
-//! A wait for the lock is a wait for Redis too: down, loading, hanging or not to be found, it is tried again until the
-//! wait is over. What cannot heal ends it at once.
+//! A wait for the lock also waits for a Redis that is down, loading, hanging or not to be found: redlock tries again
+//! until the wait is over. A lasting error ends the wait at once.
 
 use crate::support::{
     Mode, Pattern, Proxy, Redis, Running, SOON, Test, Where, acquire, any, at_last, eventually, free_port, message, ms,
@@ -14,13 +14,13 @@ fn commands() -> [&'static [&'static str]; 2] {
     [&["acquire", "--name", "backup"], &["run", "--name", "backup"]]
 }
 
-/// One of them, with these arguments behind it.
+/// One of these commands, with these arguments behind it.
 fn waiting<W: Where + ?Sized>(servers: &W, command: &[&str], arguments: &[&str]) -> Test {
     let test = Test::new(servers).args(command).args(arguments);
     if command[0] == "run" { test.args(["--", "echo", "started"]) } else { test }
 }
 
-/// Redlock's lines that name this node.
+/// This many lines, all of redlock's, the last of which names the node.
 fn told(node: &str, lines: usize) -> Pattern {
     let node = node.to_owned();
     when(format!("{lines} lines, the last one with {node}"), move |text| {
@@ -30,7 +30,7 @@ fn told(node: &str, lines: usize) -> Pattern {
     })
 }
 
-/// Waits until it has said that the node does not answer, while it still waits.
+/// Waits until the waiter has said that the node does not answer, and checks that it still waits.
 #[track_caller]
 fn says_at_once(waiter: &mut Running, node: &str) {
     waiter.says(when("a line with the node", {
@@ -57,7 +57,7 @@ fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     }
 }
 
-/// It is there now: both are served.
+/// The server is there now: all waiters are served.
 #[track_caller]
 fn are_served(waiters: Vec<Running>, redis: &Redis) {
     for waiter in waiters {
@@ -157,7 +157,7 @@ fn a_server_that_loads_its_data_is_waited_for() {
         waiter.says(when("the lock", |line| line.contains("\"backup\"")));
         assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
     }
-    // It would take ten seconds.
+    // With this delay the server would load for ten seconds.
     redis.command(&["CONFIG", "SET", "key-load-delay", "0"]);
     are_served(waiters, &redis);
 }
@@ -217,7 +217,7 @@ fn the_command_wait_waits_for_redis_too() {
 #[test]
 fn refusals_for_less_than_a_third_of_the_ttl_cost_no_job_wherever_they_fall() {
     let redis = Redis::start();
-    // Confirmed one after the other over the whole time between two renewals.
+    // The leases are confirmed one after the other, over the whole time between two renewals.
     let jobs: Vec<Running> = (0..16)
         .map(|number| {
             let name = format!("lock-{number}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const KEY: &str = "redlock:backup";
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
-/// A call that is told of no quarantine.
+/// A call with the default quarantine.
 fn by_default<W: Where + ?Sized>(servers: &W) -> Test {
     Test::new(servers).env_remove("REDLOCK_QUARANTINE")
 }
@@ -46,15 +46,15 @@ fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
     assert_eq!(nodes[0].get(KEY), Some(token));
 }
 
-/// A survivor shows a longer lease than thirty seconds: the others stay in quarantine when those are over, for the whole
-/// of a wait.
+/// The survivor shows a lease of more than thirty seconds: the other nodes stay in quarantine after thirty seconds, for
+/// the whole of a wait.
 #[track_caller]
 fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
     let test = by_default(nodes).args(["acquire", "-q", "--name", "backup", "--ttl", "4s", "--wait", "4s"]);
     test.args(["--node-timeout", "2s"]).status(69).stderr(restarted()).run();
     assert_eq!(nodes[0].get(KEY).as_deref(), Some(token));
     assert!(nodes[1..].iter().all(|node| !node.exists(KEY)));
-    // It is the lease that made the difference.
+    // Only the lease made the difference: another lock is granted.
     let test = by_default(nodes).args(["acquire", "-q", "--name", "other", "--ttl", "4s", "--node-timeout", "2s"]);
     test.stdout(any()).run();
 }
@@ -137,7 +137,7 @@ fn a_node_that_was_started_in_the_future_was_started_now() {
     assert!(nodes.iter().all(|node| !node.exists(FENCE)));
     let said = when("not ready", |text| text.contains("started 0s ago: it may have forgotten leases"));
     by_default(&nodes).arg("doctor").status(69).stdout(said).run();
-    // Where there is none, their clock is no matter.
+    // Without a quarantine the nodes' clocks do not matter.
     redlock(&nodes, "acquire backup").stdout(any()).run();
 }
 
@@ -158,10 +158,10 @@ fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
     }
     let off = |arguments: &[&str]| by_default(&nodes).args(["--quarantine", "0"]).args(arguments);
     let token = off(&["acquire", "backup"]).token();
-    // Whoever has the lock: a waiter would be refused at the end of its wait.
+    // A take is refused also while the lock is held: a waiter would be refused at the end of its wait.
     take.iter().for_each(|arguments| refused(arguments));
     off(&["release", "-q", "backup", "--token", &token]).run();
-    // A single one is not asked, unless a quarantine is given.
+    // A single node is not asked for its uptime, unless a quarantine is given.
     by_default(&nodes[0]).args(["run", "-q", "backup", "--", "true"]).run();
     let test = by_default(&nodes[0]).args(["acquire", "backup", "--quarantine", "1s"]).status(78);
     test.stderr(when("what to do", |text| text.contains("refuses INFO"))).run();

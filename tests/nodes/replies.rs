@@ -1,5 +1,5 @@
-//! Error replies, known and unknown: those that are for good end a call with 78; all others heal, since proxies, modules and
-//! later versions have errors of their own.
+//! Error replies, known and unknown: lasting errors end a call with 78; all others count as passing, since proxies,
+//! modules and later versions have errors of their own.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, perhaps, redlock, when};
 use std::io::{Read, Write};
@@ -59,7 +59,7 @@ const HEALS: [&str; 36] = [
     "Ein unbekannter Fehler",
 ];
 
-/// Does this for each reply and the status that it ends a call with, several at once.
+/// Calls `check` with each reply, and with the status of a call that gets it, several at once.
 fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
     let replies = FOR_GOOD.iter().map(|reply| (*reply, 78)).chain(HEALS.iter().map(|reply| (*reply, 69)));
     let replies: Vec<(&'static str, i32)> = replies.collect();
@@ -81,7 +81,7 @@ fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
 fn every_command_ends_with_the_right_status_in_time() {
     with_each(|_, proxy, reply, status| {
         let token = "0123456789abcdef0123456789abcdef";
-        // What is for good ends a wait at once.
+        // A lasting error ends a wait at once.
         let time = if status == 78 { "15s" } else { "100ms" };
         for arguments in [
             &["acquire", "backup"][..],
@@ -93,7 +93,8 @@ fn every_command_ends_with_the_right_status_in_time() {
             &["wait", "backup", "--timeout", time],
             &["acquire", "backup", "--wait", time],
         ] {
-            // What is not known is shown whole, in the server's words; but a wait may be over before a slow machine has them.
+            // An unknown error is shown whole, in the server's words; but a short wait may be over before the words
+            // have come.
             let words = match reply {
                 _ if arguments.contains(&"100ms") => "",
                 "upstream failure" | "no upstream host" | "ERR server closed connection" | "backend is draining" => {
@@ -173,12 +174,13 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
     eventually(SOON, "withdrawn", || !redis.exists(KEY));
 }
 
-/// It says so unasked, and closes the connection at once, often before the request has come.
+/// A full server says so unasked, and closes the connection at once, often before the request has come.
 #[test]
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
-    // Full of these, and not of one that only asked whether the server is there, and is about to go.
+    // The server must be full of these connections: a connection that only checked the server, and is about to go, does
+    // not count.
     eventually(SOON, "it is full", || {
         let mut other = UnixStream::connect(redis.socket()).unwrap();
         let mut answer = [0; 5];

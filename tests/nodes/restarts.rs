@@ -1,5 +1,5 @@
-//! Nodes that were restarted and may have forgotten a lease: they grant nothing for a while, and those who remember it
-//! give it to them anew.
+//! Nodes that were restarted, and may have forgotten a lease: they grant nothing for a while, and the holder gives them
+//! the lease again.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, eventually_on_none, job, message, ms,
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
-/// Before the next renewal of a lease of a minute, which comes after ten seconds.
+/// Shorter than the time until the next renewal: ten seconds for a lease of a minute.
 const UNASKED: Duration = Duration::from_secs(7);
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
@@ -89,7 +89,7 @@ fn a_node_that_comes_back_empty_is_joined_again() {
         eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
         assert!(!job.has_ended(), "{}", job.all_stderr());
     }
-    // All three have forgotten it once, and each has it again with what belongs to it.
+    // All three nodes have forgotten the lease once, and each has it again with all that belongs to it.
     assert_eq!(status(&nodes, "backup")["holders"][0]["holds"], 1);
     nodes[0].kill();
     std::thread::sleep(ms(4_100)); // longer than a lease
@@ -119,11 +119,11 @@ fn a_job_survives_the_restart_of_its_only_server() {
         let object = status(&redis, "backup");
         assert_eq!(object["holders"][0]["pid"], job.pid());
         assert_eq!(object["holders"][0]["fencing_token"].to_string(), fence.unwrap());
-        // Since it was acquired, and not since the restart.
+        // The lock counts as held since it was acquired, not since the restart.
         let held = ms(object["holders"][0]["held_ms"].as_u64().unwrap());
         assert!(held + ms(20) > before, "{held:?}, {before:?}");
         drop(writer);
-        // What has healed is not told with -q.
+        // With -q redlock does not tell of an outage that is over.
         assert_eq!(job.finish().stderr, "");
         assert!(!redis.exists(KEY));
     }
@@ -252,7 +252,7 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // With and without a restart before: that one is made up for, and then it is as it was.
+    // With and without a restart before, after which the holder has taken the lease again.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
@@ -304,7 +304,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
         let token = nodes[0].get(KEY);
         nodes[..restarting].iter_mut().for_each(Redis::kill);
         nodes[..restarting].iter_mut().for_each(Redis::restart);
-        // Meanwhile the others are kept from it.
+        // Meanwhile others do not get the lock.
         let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["acquire", "--name", "backup"]).any_end();
         test.stderr(message(["\"backup\""])).run();
         eventually(SOON, "taken again", || nodes.iter().all(|node| node.get(KEY) == token));

@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // All but those that the failover has cost their lease.
+        // All runs except those that the failover has cost their lease.
         contenders.finish(4 * 30 - 8);
     }
 }
@@ -114,7 +114,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
     // It stays primary in its own eyes, whatever Sentinels tell it.
     old.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof"]);
     let waiter = Line::join(old, Line::waiter(&service));
-    // One of the Sentinels sleeps too, and names it when both wake up.
+    // One of the Sentinels sleeps, too, and names the old primary when both wake up.
     service.pause(0);
     old.pause();
     let new = service.fails_over_from(0);
@@ -123,7 +123,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
     old.resume();
     is_renewed(new);
     assert_eq!(new.get(KEY), Some(token));
-    // Nor does a waiter stay there.
+    // The waiter does not stay with the old primary, either.
     eventually(SOON, "in line on the new primary", || Line::length(new) == 1 && Line::listeners(new) == 1);
     assert_eq!(old.info("role"), "master");
     drop(writer);
@@ -175,7 +175,7 @@ fn a_lease_counts_when_the_replicas_have_it() {
     release(&service, "backup", &token);
     let (holder, _writer) = job(&service, &["--replicas", "1", "--ttl", "6s"], 76);
     service.servers[1].kill();
-    // What is renewed without its replica is not renewed.
+    // A renewal without the replica does not count.
     let said = holder.finish().stderr;
     eventually(SOON, "given back or run out", || !service.servers[0].exists(KEY));
     assert!(said.contains("lost \"backup\"") && said.contains("0 of 1 replicas"), "{said}");

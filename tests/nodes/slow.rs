@@ -46,7 +46,7 @@ pub(crate) fn long_round_trips_cost_no_job(ttl: Duration) {
             scope.spawn(move || {
                 let proxy = Proxy::new(redis, Mode::Delay(ttl * hundredths / 200));
                 let test = Test::new(&proxy).args(arguments(&format!("lock-{number}"), ttl)).stdout("ready\n");
-                // It says that it has the lock, that it has released it, and nothing more.
+                // redlock says that it has the lock, that it has released the lock, and nothing more.
                 test.stderr(like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n")).run();
             });
         }

@@ -23,7 +23,7 @@ fn asking() -> (Tls, Authority, Certificate) {
     (Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]), authority, known)
 }
 
-/// What lets redlock show this certificate.
+/// The call with this client certificate.
 fn showing(test: Test, shown: &Certificate) -> Test {
     test.env("REDLOCK_TLS_CERT", &shown.certificate).env("REDLOCK_TLS_KEY", &shown.key)
 }
@@ -73,7 +73,7 @@ fn what_is_wrong_with_the_servers_certificate_is_told() {
     let another = Authority::new();
     tls.show(&another.issue("DNS:localhost", 2));
     told(Test::new(&tls), 78, [&node, "invalid peer certificate"]);
-    // It cannot heal by waiting.
+    // Waiting does not help.
     redlock(&tls, "run backup --wait -- echo started").fails(78, ["invalid peer certificate"]).within(SOON).run();
     assert!(tls.redis.keys_without_the_memory().is_empty());
 }
@@ -100,7 +100,7 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     );
     let test = Test::new(&tls).args(["--tls-cert", known.certificate.to_str().unwrap()]);
     let test = test.args(["--tls-key", known.key.to_str().unwrap()]);
-    // The job finds them too.
+    // The job finds the certificate and the key, too.
     test.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
 }
 
@@ -147,7 +147,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
     let known = authority.issue("DNS:client", 2);
     let old = Certificate { certificate: file("old", OF_VERSION_1.as_bytes()).into(), ..known.clone() };
     told(showing(Test::new(&tls), &old), 64, [old.certificate.to_str().unwrap(), "version 1"]);
-    // With a passphrase, in the form of today and in that of old.
+    // Keys with a passphrase, in the form of today and in the traditional form.
     for (name, form) in [("pkcs8", &["pkey"][..]), ("traditional", &["ec"])] {
         let locked = directory.path().join(name).to_str().unwrap().to_owned();
         let mut command = std::process::Command::new("openssl");
@@ -226,7 +226,7 @@ fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
     let new = Authority::new();
     tls.show(&new.issue("DNS:localhost", 2));
     cut(&tls);
-    // For a moment it is not trusted, and then the file is half written.
+    // For a moment the new CA is not trusted, and then the file is half written.
     std::thread::sleep(ms(300));
     let text = std::fs::read(new.certificate()).unwrap();
     std::fs::write(authority.certificate(), &text[..text.len() / 2]).unwrap();
@@ -285,7 +285,7 @@ fn a_call_that_waits_outlives_the_moment_between_two_files() {
     std::thread::sleep(ms(300));
     std::fs::write(&password, "second\n").unwrap();
     waiter.finish();
-    // What stays wrong ends the wait.
+    // A password that stays wrong ends the wait.
     std::fs::write(&password, "third\n").unwrap();
     call(&["--wait"]).fails(78, ["WRONGPASS"]).run();
 }
