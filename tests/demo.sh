@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ten seconds that show what is different about redlock, on a Redis that it starts itself. Every line that begins with $ is a command as
-# it is run; what follows is its output. Ends with a status other than 0 when anything happens otherwise than said.
+# Shows in ten seconds what is different about redlock, on a Redis that it starts itself. A line that begins with $ is a
+# command as it is run; its output follows. Ends with a status other than 0 if anything happens otherwise than said.
 #
 #     tests/demo.sh target/release/redlock
 set -u
@@ -21,7 +21,7 @@ clean_up() {
         kill -9 "$pid"
         wait "$pid"
     done 2>/dev/null
-    # It may still stand still.
+    # Redis may still be stopped.
     kill -CONT "${redis:-}" 2>/dev/null
     redis-cli -s "$directory/redis.sock" shutdown 2>/dev/null
     rm -rf "$directory"
@@ -57,7 +57,7 @@ eventually() {
     return 1
 }
 now() { echo $((${EPOCHREALTIME//[!0-9]/} / 1000)); }
-# Rare enough to be found among all processes.
+# A number by which this demo's sleeps are found among all processes.
 nap=$((100000 + RANDOM))
 
 say "A Redis that the first lock starts, just for this."

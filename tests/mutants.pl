@@ -1,6 +1,6 @@
-# Draws mutants: perl tests/mutants.pl rust|lua COUNT SEED DIRECTORY writes 1.diff and so on there, with what was changed behind +++.
-# Those of Rust are cargo-mutants', but for what is worded for people. In Lua a comparison is turned round or moved by one, a constant
-# changed, a call left out, a branch never taken.
+# Draws mutants: perl tests/mutants.pl rust|lua COUNT SEED DIRECTORY writes 1.diff and so on into DIRECTORY, with a
+# description of the change behind +++. In Rust cargo-mutants lists the places, and files of messages are left out. In
+# Lua a comparison is turned round or moved by one, a constant changed, a call left out, a branch never taken.
 use strict;
 use warnings;
 

@@ -3,12 +3,12 @@
 #
 #   tests/mutants.sh [NAME...]     the mutants below, all or these: how soon the attack of `make test` finds each, or, where chaos is
 #                                  too coarse for that, the test whose name is given
-#   tests/mutants.sh --check       only looks whether each of them still changes something, and prints the tests
-#   tests/mutants.sh --drawn lua|rust COUNT SEED [NUMBER...]   so many by chance, always the same ones for a seed, or some of them
-#                                  (mutants.pl): which tests find each
+#   tests/mutants.sh --check       only checks that each mutant still changes something, and prints the tests
+#   tests/mutants.sh --drawn lua|rust COUNT SEED [NUMBER...]   COUNT mutants by chance (mutants.pl), the same ones for each SEED, or
+#                                  only these numbers: which tests find each
 #
-# A mutant that is left alive makes the exit status 1. One below is a name, the tests that attack it, a file, and what perl changes in
-# it; one that changes nothing any more is an error.
+# The exit status is 1 if a mutant stays alive. Each `try` below has a name, the tests that attack, a file, and what
+# perl changes in the file; a `try` that changes nothing any more is an error.
 cd "$(dirname "$0")/.." || exit
 copy=$PWD/target/mutants
 patience=120 # seconds of attacks
@@ -18,7 +18,7 @@ copied() {
     rm -rf "$copy/tree" && mkdir -p "$copy/tree" && tar -c --exclude=./target --exclude=./.git . | tar -x -C "$copy/tree" || exit
 }
 
-# Builds these tests of the copy, and what they test; $binary are then the tests.
+# Builds these tests of the copy, and the program; $binary is then the tests' binary.
 build() {
     output=$( (cd "$copy/tree" && CARGO_TARGET_DIR=../target timeout 900 cargo test --locked --no-run "$@") 2>&1)
     binary=$copy/$(echo "$output" | sed -n 's/.*(\.\.\/\(.*\))$/\1/p' | tail -1)
@@ -66,7 +66,8 @@ judges() {
     esac
 }
 
-# Runs one step on the copy, for so many seconds at most: `unit` are the tests in src, and those of the scripts need no build.
+# Runs one step on the copy, for at most $2 seconds. `unit` are the tests in src; the tests of the scripts are built
+# once.
 run() {
     case $1 in
     unit) build --bin redlock ;;

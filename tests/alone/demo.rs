@@ -1,9 +1,9 @@
-//! The demo of README's first screen, and nothing else on standard error: its first look at each log comes before the log is there.
+//! The demo of README's first screen prints only one message on standard error, though it looks at each log too early.
 
 use crate::support::{Directory, SOON, Test, any, like};
 use std::os::unix::fs::symlink;
 
-/// Looks where there is no file for the first time.
+/// A grep that finds no file at its first look at each log.
 const GREP: &str = "#!/bin/sh
 for file; do :; done
 case $file in *.log) mkdir \"$0-$file\" 2>/dev/null && cd \"$0-$file\" ;; esac

@@ -3,8 +3,8 @@
 use crate::support::{Line, Redis, SOON, acquire, acquire_for, eventually, ms, redlock, release, slowness};
 use std::time::{Duration, Instant};
 
-/// The shortest of these times shows what can be done, on a machine that is busy with the other tests; the one in the
-/// middle, that it is not done by chance. A machine that is slow at present is allowed for.
+/// The shortest time must be within `bound`, and the median within `usually`. A machine that is slow at present is
+/// allowed for.
 #[track_caller]
 fn assert_within(bound: Duration, usually: Duration, times: &[Duration]) {
     let mut sorted = times.to_vec();
@@ -31,14 +31,14 @@ fn the_next_in_line_takes_a_released_lock_at_once() {
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    // With the time that the releasing process needs; nobody looks that often.
+    // These times include the releasing process; no waiter looks that often.
     assert_within(ms(50), ms(200), &times);
 }
 
 #[test]
 fn the_next_in_line_takes_an_expired_lock_within_50_ms() {
     let redis = Redis::start();
-    // Each keeps it until its lease has run out.
+    // Each waiter keeps the lock until its lease has run out.
     let mut token = acquire_for(&redis, Line::NAME, "2s");
     let waiters: Vec<_> = ["300ms", "300ms", "100ms", "300ms", "700ms", "300ms"]
         .iter()
@@ -66,7 +66,7 @@ fn a_lock_of_another_library_is_taken_soon_after_it_is_gone() {
         redis.command(&["SET", Line::KEY, "theirs", "PX", "60000"]);
         let waiter = Line::join(&redis, Line::waiter(&redis));
         let due = if expires {
-            // The waiter looks, and knows of it, before it is over.
+            // The waiter looks before the lock expires, and learns when it will.
             redis.command(&["PEXPIRE", Line::KEY, "900"]);
             Instant::now() + ms(u64::try_from(redis.pttl(Line::KEY)).unwrap_or(0))
         } else {

@@ -1,5 +1,5 @@
-//! Each system call of each process of redlock in turn kills it, is interrupted, or fails once. Nothing runs twice, nothing is left, the
-//! status is one of README's table, and one line says why.
+//! At each system call of redlock's processes in turn, the process is killed, or the call is interrupted or fails. No
+//! job runs twice, no process is left, the status is one of README's table, and redlock's lines say why.
 
 use crate::support::{
     Caller, Directory, Ended, Fault, Faults, Finished, Moment, Redis, SOON, Test, acquire_for, any, eventually, rounds,
@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the kernel can say instead of carrying a call out: that a signal has come, that there is nothing, or no room, now, that the
-/// other side is gone.
+/// The errors that the kernel can give in place of a call: a signal has come, a shortage, nothing is there at present,
+/// the other side is gone.
 const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_clone, &[Errno::EAGAIN, Errno::ENOMEM]),
     (libc::SYS_connect, &[Errno::EINTR, Errno::EAGAIN, Errno::ECONNREFUSED]),
@@ -31,7 +31,7 @@ const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_wait4, &[Errno::EINTR]),
 ];
 
-/// All that can happen at this moment. A process that is loaded or that runs another program is no business of redlock's.
+/// All faults that can happen at this moment.
 fn faults_at(moment: &Moment) -> Vec<Fault> {
     let errors = ERRORS.iter().find(|(call, _)| *call == moment.call).map_or(&[][..], |(_, errors)| errors);
     [Fault::Kill].into_iter().chain(errors.iter().copied().map(Fault::Error)).collect()
@@ -41,12 +41,12 @@ fn faults_at(moment: &Moment) -> Vec<Fault> {
 struct Scene<'a> {
     redis: &'a Redis,
     line: &'a str,
-    /// What the job appends a letter to.
+    /// The directory of the file to which the job appends a letter.
     runs: Directory,
 }
 
 impl Scene<'_> {
-    /// Makes the call, with the lease that it is for if it needs one. Its status and lines, and what it left.
+    /// Makes the call, with a lease if the call needs one, and judges its end.
     fn play(&self, faults: &Arc<Faults>) -> Finished {
         let token = self.line.contains("TOKEN").then(|| acquire_for(self.redis, "backup", "10s"));
         let file = self.runs.path().join("runs");
@@ -58,7 +58,7 @@ impl Scene<'_> {
         let test = if line.starts_with("run") { test.args(["-c", "printf x >> \"$RUNS\""]) } else { test };
         let test = test.env("RUNS", &file).any_end().stdout(any()).stderr(any()).within(SOON);
         let tag = test.tag().to_owned();
-        // A guard is left for as long as its process lives.
+        // A guard goes on as long as its process lives.
         let mut running = test.spawn();
         running.wait(SOON);
         if !watched.has_ended() {
@@ -89,7 +89,7 @@ impl Scene<'_> {
             Ended::Signal(signal) => assert_eq!(*signal, Signal::SIGKILL as i32, "{}", context()),
             Ended::Status(_) => panic!("{}", context()),
         }
-        // Who was killed leaves a lease that runs out; anything else has none.
+        // A `run` leaves a lease only if it was killed.
         let is_killed = matches!(faults.plan(), Some((_, Fault::Kill)));
         let holds = self.redis.exists("redlock:backup");
         assert!(!holds || !is_run || is_killed, "held\n{}", context());
@@ -112,7 +112,7 @@ fn at_each_system_call() {
         let healthy = Faults::none();
         let finished = scene.play(&healthy);
         assert_eq!(finished.ended, Ended::Status(0), "{}", finished.stderr);
-        // The loader is done when the program looks for its standard descriptors.
+        // The loader is done when the program looks for its standard descriptors, by fcntl.
         let seen =
             healthy.seen().into_iter().filter(|Moment { caller: Caller(name, _), .. }| name.starts_with("redlock"));
         let moments: Vec<Moment> = seen.skip_while(|moment| moment.call != libc::SYS_fcntl).collect();

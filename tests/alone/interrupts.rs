@@ -1,4 +1,4 @@
-//! How long whoever waits or asks lives on after a SIGTERM at a random moment: at most 100 ms.
+//! A call that waits or asks ends at most 100 ms after a SIGTERM at a random moment.
 
 use crate::queue::interrupts::{Stopped, interrupt};
 use crate::support::{Redis, ms, rounds, several, teach_scripts};

@@ -26,7 +26,7 @@ fn so_it_is_when_the_keeper_is_stopped_while_it_kills() {
     cut_off_many(&[cut].repeat(8), 1);
 }
 
-/// Jobs of one kind, one after the other, whose server is out of reach and stopped in turn.
+/// Jobs of one kind, one after the other, with the server out of reach or stopped, in turn.
 #[track_caller]
 fn margins(cut: Cut, default: usize) {
     let _busy = Busy::start();

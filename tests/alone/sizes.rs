@@ -1,11 +1,11 @@
-//! The longest script of each command where a thousand, and ten thousand, hold a lock, wait for it, or have died; and a job with a
-//! lease of a second beside them. With SIZE_ROUNDS=10 each is tried so often.
+//! The longest script of each command where a thousand, and ten thousand, hold a lock, wait for it, or have died; and a
+//! job with a lease of a second beside them. SIZE_ROUNDS=10 tries each ten times.
 
 use crate::lock::sizes::{LATER, dead_waiters, token};
 use crate::support::{Redis, any, redlock, rounds};
 use nix::sys::signal::Signal;
 
-/// So many of each, and the longest script (µs) beside them.
+/// How many there are of each, and the longest time (µs) that a script may take then.
 const SIZES: [(usize, i64); 2] = [(1_000, 5_000), (10_000, 60_000)];
 
 const LINES: [&str; 28] = [
@@ -42,7 +42,7 @@ const LINES: [&str; 28] = [
 /// An entry of SLOWLOG; the third is how long it took (µs), then come its words.
 type Slow = (i64, i64, i64, Vec<Vec<u8>>, String, String);
 
-/// What makes so many of something.
+/// Makes this many of something.
 type Gather = fn(&Redis, usize);
 
 /// The longest script that the server has run for this command line: µs.
@@ -56,9 +56,8 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// So many hold the lock until then (ms since 1970), in the way that these arguments of `acquire` say, each as one that has
-/// acquired it but of a longer host, and with a run that goes on; with `kept` their jobs have ended. As many runs as a log has have
-/// ended before.
+/// The lock has `count` more holders with this claim until `ends` (ms since 1970), each like a holder by `acquire`, but
+/// with a longer host, and each with a run that goes on; if `kept`, their jobs have ended. The log is full.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
@@ -84,7 +83,7 @@ fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     redis.command(&["EVAL", FILL, "0", &first, ends, &count.to_string(), if kept { "kept" } else { "" }]);
 }
 
-/// What they do.
+/// The kinds of crowds.
 const CROWDS: [(&str, Gather); 7] = [
     ("places", |redis, count| held(redis, count, "--slots 10000", LATER, false)),
     ("readers", |redis, count| held(redis, count, "--shared", LATER, false)),
@@ -98,7 +97,8 @@ const CROWDS: [(&str, Gather); 7] = [
     ("dead waiters of a free lock", dead_waiters),
 ];
 
-/// What the longest script takes beside this crowd (µs): the server's clock runs on while it has no processor.
+/// The time (µs) of the longest script beside this crowd; the shortest of some tries, since the server's clock runs on
+/// while the server has no processor.
 #[track_caller]
 fn shortest_of_tries(redis: &Redis, line: &str, gather: Gather, count: usize) -> i64 {
     let tries = (0..rounds("SIZE_ROUNDS", 2)).map(|_| {

@@ -238,7 +238,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     redis.command(&["DEL", &part("backup", "runs")]);
     redis.command(&["RPUSH", &part("backup", "log"), "x\u{1b}[2J", "{\"t\":1}", "[]"]);
     redlock(&redis, "run -q backup -- true").run();
-    // Behind the run that could be logged, but not counted.
+    // The log has three runs and these three entries.
     redlock(&redis, "log backup").stdout(when_lines(6)).run();
     // The memory is full: a release first frees some, then writes the end.
     let token = acquire(&redis, "other");

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Tries the cells of README's comparison that a machine by itself can show, with the tools that are installed: what happens when the tool
-# is killed, when its server is cut off from it, when a job lasts longer than its lease, and in which order waiters get the lock. The
-# judge is the kernel: each job takes flock on one file, and says so if another job has it.
+# Tries the cells of README's comparison that one machine can show, with the tools that are installed: what happens when
+# the tool is killed, when the tool is cut off from its server, when a job lasts longer than its lease, and in which
+# order waiters get the lock. The judge is the kernel: each job takes flock on one file, and says so if another job has
+# it.
 #
 #     tests/comparison/try.sh target/release/redlock [TOOL...]
 #
-# It needs redis-server and socat; and for their columns flock, etcd and etcdctl, sem (parallel), python3-redis.
+# Needs redis-server and socat; for the columns of the tools flock, etcd and etcdctl, sem (parallel), python3-redis.
 set -u
 
 for program in redis-server socat; do
@@ -20,7 +21,7 @@ redis-server --port $server --save '' >redis.log &
 command -v etcd >/dev/null && etcd --data-dir etcd --listen-client-urls http://127.0.0.1:$etcd --listen-peer-urls http://127.0.0.1:7417 \
     --advertise-client-urls http://127.0.0.1:$etcd >etcd.log 2>&1 &
 
-# A job: begins, counts for so many seconds, ends. It is one process, so that it dies at once.
+# A job that says whether it is alone, and sleeps. It is one process, so that it dies at once.
 cat >job <<'END'
 #!/usr/bin/env python3
 import fcntl, os, sys, time
@@ -43,7 +44,7 @@ with redis.Redis(port=port).lock("l", timeout=timeout, blocking_timeout=wait):
 END
 chmod +x job with-redis-py
 
-# with TOOL PORTS JOB...: runs the job under the lock, with a lease of 3 s where there is one, after any wait.
+# with TOOL PORTS JOB...: waits for the lock, and runs the job under it, with a lease of 3 s if the tool has leases.
 with() {
     local tool=$1 redis=$2 etcd=$3
     shift 3

@@ -17,12 +17,12 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Where a page means by this path.
+/// The file or folder that a page means by this path.
 fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
     folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
 }
 
-/// What stands behind the word that begins the definition of this name, and of those that are defined with it.
+/// The text from the definition of this name on. The definition may be one of several names.
 fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
     Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
@@ -137,7 +137,7 @@ fn each_mechanism_costs_what_the_ledger_says() {
     assert!(wrong.is_empty(), "the ledger of ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
-/// Who adds a claim, or a field of the record, opens these files.
+/// To add a claim, a developer opens these files.
 #[test]
 fn every_file_that_knows_claims_is_named_where_a_claim_goes() {
     let page = read("ARCHITECTURE.md");

@@ -3,7 +3,7 @@
 //! them anew.
 //!
 //! The texts are man(7) without its escapes: hyphens, tildes and quotes are written as they are to be copied from a
-//! terminal. What stands before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved here.
+//! terminal. The text before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved here.
 
 use crate::support::{Redis, SOON, Test, any};
 use clap_mangen::Man;
@@ -48,7 +48,7 @@ fn man_pages_are_well_formed() {
             let heading = format!("\n.SH {section}\n");
             assert!(page.contains(&heading), "{name} has no {section}");
         }
-        // What all commands share is told once.
+        // Text that all commands share stands in redlock(1) only.
         let is_main = name == "redlock.1";
         assert_eq!(
             (page.contains(".SH FILES\n"), page.contains("An empty variable counts as unset")),
@@ -66,7 +66,7 @@ fn man_pages_are_well_formed() {
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
 
-/// Everything that redlock does to its nodes; the shell stops at what fails.
+/// Everything that redlock does to its nodes; the script ends with a failure at the first command that fails.
 const ALL_OF_IT: &str = "
     set -e
     token=$(redlock acquire --name acl)
@@ -189,11 +189,11 @@ fn page(name: &str, command: &clap::Command) -> String {
     let text = text(&format!("{name}.man"));
     let start = text.find(".SH").expect("a section");
     let (description, sections) = text.split_at(start);
-    // What the help screens have no room for belongs here all the same.
+    // Options for which -h has no room belong here all the same.
     let full = command.clone();
     let is_command = !command.has_subcommands();
     let man = Man::new(full.mut_args(|argument| {
-        // Every command has them; they stand in redlock(1).
+        // Every command has these options; they stand in redlock(1).
         let is_hidden = is_command && argument.is_global_set();
         argument.hide_short_help(false).hide(is_hidden)
     }));
@@ -243,7 +243,7 @@ fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // A comment is the language of the example behind it, for the test that runs it.
+    // A comment names the language of the example behind it, for the test that runs the example.
     let kept = text.lines().filter(|line| !line.starts_with(".\\\""));
     let whole = kept.map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
@@ -252,7 +252,7 @@ fn text(file: &str) -> String {
     whole.collect()
 }
 
-/// What is to be read as written, in the language of manual pages.
+/// The text in the language of manual pages, which then show it as it is written.
 fn escape(text: &str) -> String {
     let mut example = false;
     let lines = text.lines().map(|line| {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Below a prefix, after an installation.
+/// Files below a prefix, after an installation.
 const FILES: [&str; 9] = [
     "bin/redlock",
     "share/bash-completion/completions/redlock",
@@ -33,7 +33,7 @@ fn make(target: &str, binary: &str) -> Test {
     make.arg("CARGO=true").arg(format!("BINARY={binary}"))
 }
 
-/// Makes one of the packages and returns its file. Only the licences are asked of the real cargo.
+/// Makes one of the packages and returns its file. The real cargo is asked for the licences only.
 #[track_caller]
 fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -> PathBuf {
     let cargo = format!("#!/bin/sh\n[ \"$1\" = rustc ] || exec {} \"$@\"\n", env!("CARGO"));
@@ -42,7 +42,7 @@ fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -
     fs::create_dir_all(&out).unwrap();
     let make = make(target, &built(directory)).arg(format!("OUT={}", out.display())).args(variables);
     let make = make.arg(format!("CARGO={}", directory.path().join("cargo").display()));
-    // What is packed is the point, not how small it becomes.
+    // XZ=0 packs fast: only the contents matter here.
     of_the_tester(make).args(["XZ=0"]).stdout(any()).within(SOON * 12).run();
     let made = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
     let made: Vec<PathBuf> = made.filter(|path| path.is_file() && path.display().to_string().ends_with(end)).collect();
@@ -95,7 +95,7 @@ fn nothing_is_installed_before_it_is_built() {
     assert_eq!(files(directory.path()), Vec::<String>::new());
 }
 
-/// cargo builds crates anew that ask for a variable which has changed.
+/// A variable that changed would make cargo build crates anew.
 #[test]
 fn a_package_is_built_as_all_else_is() {
     let directory = Directory::new();
@@ -127,8 +127,8 @@ fn the_tarball_is_unpacked_below_a_prefix() {
     has_all_licences(&texts);
 }
 
-/// The texts name every crate of Cargo.lock that is linked in, and have what the licences of some of them, of Rust and of the C
-/// library begin with.
+/// The texts name every crate that is linked in, and have parts of the licences of a crate, of Rust and of the C
+/// library.
 #[track_caller]
 fn has_all_licences(texts: &str) {
     let tree = of_the_tester(Test::of(env!("CARGO")))
@@ -181,7 +181,7 @@ impl Debian {
 
     #[track_caller]
     fn dpkg(&self, action: &str, what: impl AsRef<Path>) -> Finished {
-        // Its own warnings differ by version. On a disk that others write to, it would wait for each file to be there.
+        // dpkg's own warnings differ by version. Without unsafe-io, dpkg would wait until each file is on the disk.
         let dpkg = as_root("dpkg").args(["--force-unsafe-io", "--force-confold"]);
         let dpkg = dpkg.arg(format!("--log={}", self.root.join("var/lib/dpkg/log").display()));
         let dpkg = dpkg.arg(format!("--root={}", self.root.display())).arg(action).arg(what.as_ref());
@@ -194,7 +194,7 @@ fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
-/// A job that runs and its waiter, of the redlock that is installed, do not notice an upgrade.
+/// A job of the installed redlock, and its waiter, do not notice an upgrade.
 #[track_caller]
 fn is_not_noticed_by_a_job(debian: &Debian, upgrade: impl FnOnce() -> Finished) {
     let (redis, program) = (Redis::start(), debian.root.join("usr/bin/redlock"));
@@ -244,7 +244,7 @@ fn the_debian_package_comes_and_goes() {
     is_installed(&usr, &["share/zsh/vendor-completions/_redlock", "share/bash-completion/completions/redlock"]);
     debian.dpkg("--verify", "redlock");
 
-    // What the administrator has written outlives an upgrade and a removal, but for --purge.
+    // The administrator's settings outlive an upgrade and a removal, but not --purge.
     let settings = debian.root.join("etc/redlock.conf");
     fs::write(&settings, "REDLOCK_REDIS=redis://10.0.0.1\n").unwrap();
     is_not_noticed_by_a_job(&debian, || debian.dpkg("--install", &deb));

@@ -1,5 +1,5 @@
-//! Every example in README.md is run as it stands there, and most of the manual's: beside a real server, with the commands that it
-//! mentions as stubs.
+//! Every example in README.md, and most of the manual's, is run as it stands there: on a real server, with stubs for
+//! the commands that the examples mention.
 
 use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
@@ -10,17 +10,17 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the examples call, apart from redlock.
+/// The commands that the examples call, apart from redlock.
 const STUBS: &str = "announce|backup|backup.sh|build|curl|deploy|deploy.sh|download|job|job.sh|mail|migrate|pg_dump|report|serve|\
     vacuum";
 
-/// A fenced block: what is written behind its fence, and its text.
+/// A fenced block: the words behind its fence, and its text.
 pub(crate) struct Block {
     pub(crate) language: String,
     pub(crate) text: String,
 }
 
-/// Those of README.md.
+/// The blocks of README.md.
 pub(crate) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
@@ -32,7 +32,7 @@ pub(crate) fn blocks() -> Vec<Block> {
     parts.iter().skip(1).step_by(2).map(|part| block(part)).collect()
 }
 
-/// Those of the manual pages: in their sources, a comment before each says the language.
+/// The examples of the manual pages: in the sources, a comment before each example names its language.
 fn manual() -> Vec<Block> {
     let folder = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src")).unwrap();
     let pages = folder.map(|page| fs::read_to_string(page.unwrap().path()).unwrap());
@@ -69,18 +69,18 @@ impl Scene {
         Scene { redis: Redis::with_tcp(arguments), directory }
     }
 
-    /// The text with this server and these commands in place of those that it names.
+    /// The text with the server and the commands of this scene in place of its own.
     fn adapt(&self, text: &str) -> String {
         let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
         let here = format!("{}/", self.directory.path().display());
-        // What would send something elsewhere, or is not installed.
+        // Stubs for commands that would send something elsewhere, or are not installed.
         let text =
             text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
         // The directory is no repository.
         let text = text.replace("$(git rev-list --count HEAD)", "42");
-        // Nobody has to change to a second terminal.
+        // The example leaves time for a second terminal, which the test does not need.
         let text = text.replace("sleep 60", "true");
-        // All calls are of one host.
+        // All calls come from one host.
         let text = text.replace("--min-hosts 30", "--min-hosts 1");
         text.replace("/usr/local/bin/", &here).replace("/usr/bin/redlock", &format!("{here}redlock"))
     }
@@ -106,7 +106,7 @@ impl Scene {
         if text.contains("local:") {
             text += "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
         }
-        // By its name, since it may start itself again.
+        // The script is called by its name, since it may start itself again.
         self.directory.program("script", &text);
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
         let left = || self.redis.keys_without_the_memory().iter().any(|key| key.starts_with("redlock:"));
@@ -115,7 +115,7 @@ impl Scene {
         eventually(SOON, &what, || left() == text.contains("--hold-at-least"));
     }
 
-    /// The job's lines of a crontab in the environment that its other lines make, and no other.
+    /// Runs the jobs of a crontab, in the environment that its other lines make, and no other.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -136,7 +136,8 @@ impl Scene {
         }
     }
 
-    /// The calls of redlock in a file of settings, one after the other, with what earlier ones put into the environment.
+    /// Runs the calls of redlock in a file of settings, one after the other, with the variables that earlier calls have
+    /// set.
     fn settings(&self, text: &str) {
         let call = r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
         let call = Regex::new(call).unwrap();
@@ -158,7 +159,7 @@ impl Scene {
         self.script("sh", &format!("set -e\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
 
-    /// What a terminal shows: each line behind a `$` as it is run, and what it prints.
+    /// Runs each line behind a `$`, and compares what it prints with the example.
     fn console(&self, text: &str) {
         let text = self.adapt(text);
         let mut script = String::from("exec 2>&1; show() { before=$?; printf '%s\\n' \"$1\"; return $before; }\n");
@@ -190,7 +191,7 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// The metrics of an alert are those of a lock, whether it ever ran or not.
+    /// The metrics of an alert exist: some of them for a lock that never ran, all of them after a run.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];
@@ -204,7 +205,8 @@ impl Scene {
         assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
-    /// A job of four seconds that holds the lock of the consoles or waits for it, once `status` shows that.
+    /// Starts a job of four seconds that holds the lock of the consoles or waits for it, and waits until `status` shows
+    /// that.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();
@@ -240,7 +242,7 @@ fn scene_of(block: &Block) -> Scene {
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-/// A picture is exactly that of a certain night. A comment behind its command says what the marks mean.
+/// The example shows exactly the picture of a certain night. A comment behind its command says what the marks mean.
 fn picture(text: &str) {
     let (line, drawn) = text.split_once('\n').unwrap();
     let command = line.split_once(" #").map_or(line, |(command, _)| command.trim_end());
@@ -248,7 +250,7 @@ fn picture(text: &str) {
     Test::new(&night()).args(words.split(' ')).env("LC_ALL", "C.UTF-8").stdout(drawn).stderr(any()).run();
 }
 
-/// Runs each of them.
+/// Tries each block.
 fn work(blocks: Vec<Block>) {
     for block in blocks {
         let scene = scene_of(&block);
@@ -260,7 +262,7 @@ fn work(blocks: Vec<Block>) {
             "console" => scene.console(&block.text),
             "yaml alert" => scene.alert(&block.text),
             "redis" => scene.redis.command(&block.text.split_whitespace().collect::<Vec<_>>()),
-            // It needs root or the network.
+            // The script needs root or the network: only its syntax is checked.
             "sh not-run" => drop(scene.test("sh").args(["-n", "-c", &block.text]).stdout("").stderr("").run()),
             "sql" | "json" | "text" => {}
             other => panic!("no test for a block in {other:?}:\n{}", block.text),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 const CTRL_A: &str = "\x01";
 
-/// A line up to TAB, and its words after it.
+/// A line before TAB is pressed, and its words afterwards.
 const COMPLETED: [(&str, &str); 46] = [
     ("redlock st", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // Nothing where nothing can be, not even the dash of an option.
+    // Nothing is completed where no word can stand, not even the dash of an option.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
@@ -91,7 +91,7 @@ fn completed(terminal: &Terminal, line: &str) -> String {
     format!("<redlock>{}", rest.trim_end_matches("<end>"))
 }
 
-/// TAB behind the line makes these words of it; again and again, since a busy machine may be late with the names.
+/// TAB behind the line makes these words of it. It is pressed again, since a busy machine may be late with the names.
 #[track_caller]
 fn completes(terminal: &Terminal, line: &str, expected: &str) {
     let start = Instant::now();
@@ -141,7 +141,7 @@ fn fish_completes() {
     everything_is_completed_in("fish");
 }
 
-/// After `--` the command's own completion is asked, as after sudo. For bash that is in a package of its own.
+/// After `--` the command's own completion is asked, as after sudo. bash needs a package for that: bash-completion.
 #[test]
 fn a_command_completes_its_own_arguments() {
     let redis = locks();
@@ -166,7 +166,7 @@ fn without_redis_names_are_missed_at_once_and_in_silence() {
         let mut redis = locks();
         let terminal = terminal(&redis, shell);
         completes(&terminal, "redlock status my", "<redlock><status><my lock>");
-        // By default a single node is given three seconds.
+        // By default a single node has three seconds to answer.
         let at_once = || {
             let start = Instant::now();
             assert_eq!(completed(&terminal, "redlock status my"), "<redlock><status><my>");

@@ -16,8 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
-/// Takes it until every node has it: a call that has its majority need not wait for the rest, so that on a busy machine one may be
-/// left out.
+/// Takes the lock until every node has the lease: a call that has its majority need not wait for the rest, so on a busy
+/// machine a node may be left out.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);
@@ -33,19 +33,19 @@ fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     token
 }
 
-/// Is turned away from it.
+/// A call with these arguments is turned away from the lock.
 #[track_caller]
 fn busy<W: Where + ?Sized>(servers: &W, arguments: &str, said: &str) {
     redlock(servers, format!("acquire backup {arguments}")).fails(75, [said]).run();
 }
 
-/// Queues for it, behind all that are in line.
+/// Queues for the lock, behind all that are in line.
 #[track_caller]
 fn queue(redis: &Redis, arguments: &str) -> Running {
     Line::join(redis, Line::waiter(redis).args(arguments.split_whitespace()))
 }
 
-/// The slots of those that have it.
+/// The slots of the holders.
 #[track_caller]
 fn slots<W: Where + ?Sized>(servers: &W) -> Vec<u64> {
     let status = status(servers, "backup");
@@ -69,7 +69,7 @@ pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) 
     (job, writer)
 }
 
-/// What is left of the lock besides the counters.
+/// The keys that are left of the lock, without the counters.
 #[track_caller]
 fn remains(redis: &Redis) -> Vec<String> {
     redis
@@ -88,7 +88,7 @@ fn readers_hold_it_together_and_keep_writers_out() {
     assert_eq!((&object["mode"], &object["limit"], count(&redis)), (&"shared".into(), &serde_json::Value::Null, 2));
     release(&redis, "backup", &one);
     busy(&redis, "-x", "(nightly)");
-    // As for flock, the last one counts.
+    // As with flock, the last of -s and -x counts.
     busy(&redis, "-s -x", "shared by 1");
     release(&redis, "backup", &other);
     assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
@@ -105,7 +105,7 @@ fn first_come_first_served_and_readers_in_a_row_enter_together() {
     let redis = Redis::start();
     let first = take(&redis, "-s");
     let writer = queue(&redis, "");
-    // There is room for a reader, but a writer is before it.
+    // Another reader would fit, but a writer stands in line before it.
     busy(&redis, "-s", "an exclusive waiter is ahead in line");
     let mut readers: Vec<Running> = (0..3).map(|_| queue(&redis, "-s")).collect();
     let mut last = queue(&redis, "");
@@ -245,12 +245,12 @@ fn others_take_the_mark_for_a_strangers_lock() {
         let mark = redis.get(Line::KEY).unwrap();
         let taken: redis::Value = redis.query(&["SET", Line::KEY, "theirs", "NX", "PX", "1000"]);
         assert_eq!(taken, redis::Value::Nil, "as redis-py takes it");
-        // The mark is no token, nor is what it begins with.
+        // Neither the mark nor its first word is a token.
         for stranger in [mark.as_str(), mark.split('.').next().unwrap()] {
             redlock(&redis, format!("release backup --token {stranger}")).fails(77, ["\"backup\" is not held"]).run();
         }
         assert_eq!(redis.get(Line::KEY), Some(mark));
-        // Deleted behind our back, as an older redlock does it with --force: the members are no more.
+        // An older redlock with --force deletes these two keys: then the members have lost their leases.
         redis.command(&["DEL", Line::KEY, "{redlock:backup}:\u{1f}lease"]);
         redlock(&redis, format!("extend backup --token {token}")).fails(77, ["\"backup\" is not held"]).run();
         let next = take(&redis, arguments);
@@ -388,7 +388,7 @@ fn over_three_masters_readers_are_together_and_writers_alone() {
     acquire(&nodes, "backup");
 }
 
-/// So many jobs over so many slots: each notes where it is, and no two have the same slot, over these nodes.
+/// Runs `jobs` jobs over `limit` slots of these nodes: each notes its slot, and no two have the same slot at a time.
 #[track_caller]
 fn crowd(nodes: &Vec<Redis>, jobs: usize, limit: usize) {
     let directory = Arc::new(Directory::new());
@@ -439,14 +439,14 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     for node in &nodes {
         assert_eq!(slots(node).into_values().collect::<BTreeSet<_>>(), (0..12).collect());
     }
-    // A token belongs to its slot, so the slot is the same everywhere.
+    // A token has the same slot on every node.
     for token in tokens {
         assert_eq!(nodes.iter().map(|node| slots(node)[&token]).collect::<BTreeSet<_>>().len(), 1);
         release(&nodes, "backup", &token);
     }
 }
 
-/// All of it once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
+/// Uses all of it once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

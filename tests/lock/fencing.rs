@@ -16,8 +16,8 @@ fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
     (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
-/// Takes it until every node has the lease and its number: a call that has its majority need not wait for the rest, so that on a
-/// busy machine one may be left out.
+/// Takes the lock until every node has the lease and its number: a call that has its majority need not wait for the
+/// rest, so on a busy machine a node may be left out.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>) -> (String, u64) {
     let mut taken = take(nodes);
@@ -211,17 +211,17 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
     nodes[0].command(&["DEL", COUNTER]);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(200)))).collect();
     proxies[2].set(Mode::Delay(ms(400)));
-    // Without its answer nobody can tell whether the only counter is the last writer's, and the number would be the clock.
+    // Without the slow master's answer there is only one counter, which may not be the last writer's: the number would
+    // be the clock.
     assert_eq!(read(&proxies), written);
 }
 
 #[test]
 fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
     let (mut nodes, mut written) = (Vec::new(), 0);
-    // On a busy machine the majority that is heard may be that master and one other: then again.
+    // On a busy machine the majority that is heard may be that master and one other: then all is tried again.
     eventually(SOON, "the two others know it", || {
         nodes = Redis::several(3);
-        // The second before the first is read: the clocks of the hosts are not asked.
         let token;
         (token, written) = take_on_all(&nodes);
         release(&nodes, "backup", &token);
@@ -231,7 +231,7 @@ fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
         assert!(nodes[0].get(COUNTER).is_none(), "the master has forgotten it");
         read(&nodes) == written
     });
-    // With only one of them nobody can tell whether that knows the last writer's.
+    // With only one of the two others left, its counter may not be the last writer's.
     nodes[0].restart();
     nodes[2].kill();
     let clock = read(&nodes);

@@ -13,7 +13,7 @@ fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
     test.token()
 }
 
-/// Gives up and returns outcome and what is left.
+/// Releases a hold, and returns the outcome and the number of holds that are left.
 #[track_caller]
 fn give_up<W: Where + ?Sized>(servers: &W, token: &str) -> (String, Value) {
     let object = redlock(servers, format!("release backup --token {token} --format json")).json();
@@ -66,7 +66,7 @@ fn the_lock_is_free_with_the_last_hold_whichever_goes_first() {
         let holds = [enter(&redis, &token), enter(&redis, &token), token.clone()];
         assert_eq!(give_up(&redis, &holds[first]), still_held(2), "{first}");
         assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
-        // The plain token gives up the newest hold that is left, so that it serves for each.
+        // The plain token releases the newest hold that is left, so it can release each.
         assert_eq!(give_up(&redis, &token), still_held(1), "{first}");
         assert_eq!(give_up(&redis, &token), released(), "{first}");
         assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
@@ -200,15 +200,15 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     inside("run a -- echo never", reenter);
     inside("run -q a --wait -- echo never", reenter);
     inside("acquire a", reenter);
-    // Nor do -q and -E make that a success: such a job never runs.
+    // -q and -E 0 do not make that a success, since such a job never runs.
     inside("run a -q -E 0 -- echo never", reenter);
-    // Only where it is accepted.
+    // A call that does not accept --reentrant is not advised to use it.
     let leave = "; waiting for it would never end";
     inside("run --name a --name b -- true", leave);
     inside("run a --shared -- true", leave);
     inside("run a --once-per 1h -- true", leave);
     inside("acquire a --while-pid $$", leave);
-    // It was tried already: the lease is good for being released only.
+    // A revoked lease cannot be re-entered: it can only be released.
     let revoked = "redlock release a --revoke; redlock run a --reentrant -- true";
     let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
     test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
@@ -268,7 +268,7 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
 #[test]
 fn an_inner_job_renews_for_the_outer_one() {
     let redis = Redis::start();
-    // The outer lease alone would end long before; the inner run lengthens it to its own ttl and renews that.
+    // The outer lease alone would end before the inner job: the inner run renews it.
     let token = acquire_for(&redis, "backup", "4s");
     let test = redlock(&redis, "run -q --reentrant backup --ttl 4s -- sleep 5");
     test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();
@@ -315,7 +315,7 @@ fn an_outer_job_says_that_an_inner_one_that_was_killed_keeps_the_lock() {
     let inner =
         "redlock run -q --reentrant --name backup -- sh -c \"kill -KILL \\$(cut -d\' \' -f4 /proc/\\$PPID/stat)\"";
     let test = redlock(&redis, "run backup -- sh -c").arg(format!("{inner}; exit 3"));
-    // In between, some shells say that it was killed.
+    // In between, some shells report that the inner redlock was killed.
     let said = "redlock: acquired \"backup\" <any>\n<lines>redlock: \"backup\" stays locked: <any>\n";
     test.status(3).stderr(like(said)).run();
     assert!(redis.exists("redlock:backup"));

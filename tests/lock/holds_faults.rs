@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 const KEY: &str = "redlock:backup";
 
-/// A job whose inner `run --reentrant` it leaves behind when its input ends. The inner one ends when there is a file `go`.
+/// A job that leaves an inner `run --reentrant` behind when its input ends. The inner job ends when there is a file
+/// `go`.
 #[track_caller]
 fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -27,7 +28,7 @@ fn holds<W: Where + ?Sized>(servers: &W) -> serde_json::Value {
     status(servers, "backup")["holders"][0]["holds"].clone()
 }
 
-/// The outer job ends; the inner one still has the lock, and renews it, until it has ended.
+/// Ends the outer job; the inner job still has the lock, and renews the lease, until it has ended, too.
 #[track_caller]
 fn the_inner_keeps_it<W: Where + ?Sized>(
     servers: &W,
@@ -61,7 +62,7 @@ fn an_inner_hold_survives_nodes_that_restart_one_after_the_other() {
     for node in &mut nodes {
         node.restart();
         eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
-        // Whichever of the two came first: the other one follows with its next renewal.
+        // One of the two holds comes first; the other follows with its next renewal.
         eventually(SOON, "both holds are known again", || holds(node) == 2);
     }
     the_inner_keeps_it(&nodes, &nodes, nested);

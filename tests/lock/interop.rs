@@ -1,17 +1,17 @@
 //! Other lock libraries: with the fitting prefix, they and redlock exclude each other, and each releases its own only.
 //!
-//! What a library sends is sent here as it sends it, command by command and script by script; where Python has the
-//! library, the library itself does it as well.
+//! These tests send what a library sends, command by command and script by script; if Python has the library, the
+//! library itself is tried as well.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, any, eventually, has_module, like, loss, message, redlock, status,
 };
 use std::process::Command;
 
-/// What a library does with a lock.
+/// A library, and how it takes and releases a lock.
 struct Peer {
     library: &'static str,
-    /// What stands before the name in its key: the `--prefix` that fits.
+    /// The part of its key before the name: the `--prefix` that fits.
     prefix: &'static str,
     value: &'static [u8],
     take: fn(&mut redis::Connection, &str, &[u8], u64) -> bool,
@@ -240,7 +240,8 @@ fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// The program, which prints whether it got the lock, and redlock exclude each other; while redlock has it, `meanwhile`.
+/// The program, which prints whether it got the lock, and redlock exclude each other; `meanwhile` runs while redlock
+/// has it.
 fn excludes(module: &str, prefix: &str, take: &str, meanwhile: impl Fn(&Redis)) {
     let redis = Redis::start();
     let Some(taken) = python(&redis, module, take) else { return };

@@ -1,4 +1,4 @@
-//! Who has a lock: what is written about the holder, where it is shown, and that nothing that others wrote does any harm.
+//! Who has a lock: what is written about the holder, where it is shown, and that no text of others does any harm.
 
 use crate::support::{
     Directory, Ended, Finished, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, myself,
@@ -6,7 +6,7 @@ use crate::support::{
 };
 use std::collections::BTreeMap;
 
-/// What no terminal should ever be sent, and no line should contain.
+/// Checks that the text has no control characters and no changes of direction, and that its lines are short.
 fn harmless(text: &str) {
     let bad = text.chars().find(|c| c.is_control() && *c != '\n');
     assert!(bad.is_none(), "{bad:?} in {text:?}");
@@ -20,7 +20,7 @@ fn harmless(text: &str) {
     assert!(longest < Some(1_000), "over-long: {longest:?}");
 }
 
-/// Everything that shows who has the lock, each on its way to a person, is harmless.
+/// Each call that shows who has the lock prints harmless text.
 #[track_caller]
 fn shows_no_harm(redis: &Redis) {
     for (line, status) in [
@@ -38,7 +38,7 @@ fn shows_no_harm(redis: &Redis) {
     ] {
         let Finished { ended, stdout, stderr, .. } = redlock(redis, line).any_end().stdout(any()).stderr(any()).run();
         let shown = stdout + &stderr;
-        // A key that is not a lock may be reported as that, whatever was asked.
+        // A key that is not a lock may be reported as such, whatever the call.
         let other_type = shown.contains("not a string") && ended == Ended::Status(75);
         assert!(ended == Ended::Status(status) || other_type, "{line}: {ended:?} {shown}");
         if line.contains("json") {
@@ -133,7 +133,7 @@ fn the_record_goes_with_the_lease() {
     assert!((lock - owner).abs() < 100, "{lock} {owner}");
     release(&redis, "backup", &token);
     assert!(!redis.exists(&key));
-    // Of a lease that others ended, nothing is said of the next one's holder.
+    // The record of a lease that others have ended is not shown for the next holder.
     acquire(&redis, "backup");
     redis.command(&["SET", "redlock:backup", "theirs-now", "PX", "60000"]);
     let object = status(&redis, "backup");
@@ -252,7 +252,7 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         redis.command(&["FLUSHALL"]);
         redis.command(&["RPUSH", &key, "x"]);
         let test = redlock(&redis, "acquire backup").stdout(any()).stderr(any());
-        // It may serve in spite of it, or refuse, but in a line of its own and with nothing left behind.
+        // The lock may be granted all the same, or refused in one line and with nothing left behind.
         let finished = test.any_end().run();
         let stderr = finished.stderr;
         harmless(&stderr);
@@ -300,12 +300,12 @@ fn the_user_is_who_the_process_belongs_to_whatever_the_environment_says() {
     let acquire = |test: Test| test.args(["acquire", "--name", "backup"]).stdout(any());
     let user = || status(&redis, "backup")["holders"][0]["user"].clone();
     let free = || redis.command(&["DEL", "redlock:backup"]);
-    // As `sudo -E` leaves it.
+    // The environment is as `sudo -E` leaves it.
     acquire(Test::new(&redis).env("LOGNAME", "mallory").env("USER", "mallory")).run();
     assert_eq!(user(), myself().0);
     free();
     if nix::unistd::geteuid().is_root() {
-        // One whom /etc/passwd does not know.
+        // A user whom /etc/passwd does not know.
         let id = ["--reuid", "54321", "--clear-groups", env!("CARGO_BIN_EXE_redlock"), "--redis", &redis.tcp_url()];
         acquire(Test::program(&redis, "setpriv").args(id).env("USER", "mallory")).run();
         assert_eq!(user(), "54321");

@@ -1,4 +1,4 @@
-//! Thousands hold a lock, wait for it, or have died: one script does all that there is to do.
+//! Thousands hold a lock, wait for it, or have died: one script deals with all of them.
 
 use super::claims::job;
 use crate::support::reset_command_calls;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::time::Duration;
 
 const BASE: &str = "{redlock:backup}:\u{1f}";
-/// The end of a lease, in ms since 1970, that is far away.
+/// A deadline far in the future, in ms since 1970.
 pub(crate) const LATER: &str = "99999999999999";
 
-/// Lists these under the parts of the lock, a thousand at a time.
+/// Adds these items to a part of the lock, a thousand at a time.
 pub(crate) fn list(redis: &Redis, part: &str, items: impl Iterator<Item = (String, String)>) {
     let items: Vec<(String, String)> = items.collect();
     let key = format!("{BASE}{part}");
@@ -24,18 +24,18 @@ pub(crate) fn token(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// The lock is held by one reader, and so many whose leases run out at this time.
+/// The lock is held by one reader, and by `count` others whose leases run out at this time.
 pub(crate) fn readers(redis: &Redis, count: usize, ends: &str) {
     redlock(redis, "acquire backup --shared --ttl 1h").stdout(like("<token>\n")).run();
     list(redis, "members", (1..=count).map(|number| (ends.to_owned(), token(number))));
 }
 
-/// So many waiters that are dead, before all others.
+/// Puts `count` dead waiters into the line, before all others.
 pub(crate) fn dead_waiters(redis: &Redis, count: usize) {
     list(redis, "queue", (1..=count).map(|number| (number.to_string(), format!("dead{number}"))));
 }
 
-/// So many locks that are free, each with a hundred hosts and two runs: one a minute ago, of a host and a label of wide characters.
+/// Makes `locks` free locks, each with a hundred hosts, and with two runs whose host and label have wide characters.
 fn remembered(redis: &Redis, locks: usize) {
     const FILL: &str = "local now = redis.call('TIME')[1] - 30
         local visits = {}
@@ -56,7 +56,7 @@ fn remembered(redis: &Redis, locks: usize) {
 fn thousands_of_locks_are_listed_in_a_few_megabytes() {
     let redis = Redis::start();
     remembered(&redis, 5_000);
-    // Of memory that is written, in kB.
+    // ulimit -d limits the memory that is written, in kB.
     let limited = |line: &str| {
         let test = Test::program(&redis, "sh").args(["-c", "ulimit -d 16384; exec redlock \"$@\"", "sh"]);
         test.args(line.split(' ')).stdout(any()).within(Duration::from_secs(60)).run().stdout
@@ -79,7 +79,7 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
 #[test]
 fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     let redis = Redis::start();
-    // A list has 24 MB for names, each with 64 bytes more.
+    // A list has 24 MB for names, and counts 64 bytes more for each.
     let fill = "for i = 1, 80000 do redis.call('SET', 'redlock:' .. string.rep('x', 250) .. i, 't') end";
     redis.command(&["EVAL", fill, "0"]);
     let said = message(["has more keys than can be listed", "redlock status NAME"]);
@@ -128,7 +128,7 @@ fn thousands_are_freed_by_force_or_revoked_by_a_request() {
     readers(&redis, 3_000, LATER);
     let calls = scripts(&redis, redlock(&redis, "release backup --revoke").stdout(any()));
     assert!(calls <= 4, "{calls}: inspect and revoke, each once more with its body");
-    // Its renewal is told, and stops it.
+    // The renewal is told of the revocation, and stops the job.
     reader.finish();
     drop(end);
     redlock(&redis, "run -q backup --shared -- true").run();
@@ -172,7 +172,7 @@ fn a_release_calls_the_first_that_lives_behind_thousands_of_dead_waiters() {
     let redis = Redis::start();
     let holder = acquire(&redis, "backup");
     dead_waiters(&redis, 3_000);
-    // It would look by itself in a minute.
+    // The waiter would look by itself in a minute.
     let waiter = Line::join(&redis, Line::waiter(&redis).args(["60s"]).within(Duration::from_secs(20)));
     release(&redis, "backup", &holder);
     waiter.finish();

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Releases the lock, and measures how long it takes until the next one has it. Returns whose it is then.
+/// Releases the lock; returns the next holder's token, and how long the hand-over took.
 #[track_caller]
 fn pass_on(redis: &Redis, token: &str) -> (String, Duration) {
     let start = Instant::now();
@@ -53,7 +53,7 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     frozen.send(Signal::SIGCONT);
     eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     assert!(!frozen.has_ended() && !third.has_ended());
-    // It has looked again, and was within call all the time.
+    // The thawed waiter looks again, and has listened all the time.
     let looks = || command_calls(&redis)["evalsha"];
     let before = looks();
     eventually(SOON, "it looks", || looks() >= before + 2);
@@ -89,7 +89,7 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
-    // The lost one, once more: while it subscribes, it cannot be called.
+    // Only the lost waiter has subscribed once more: while a waiter subscribes, it cannot be called.
     let subscriptions = redis.info("cmdstat_subscribe");
     assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
@@ -144,7 +144,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
 fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
     for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
         for run in [false, true] {
-            // Of a server that has not seen the script for it, too.
+            // The server has not seen the script for leaving.
             let redis = Redis::start();
             let token = acquire(&redis, Line::NAME);
             let waiter = |wait: &str| {
@@ -174,7 +174,7 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
     let token = acquire(&redis, Line::NAME);
     let called = Line::join(&redis, Line::waiter(&proxy).signal(Signal::SIGTERM));
     let next = Line::join(&redis, Line::waiter(&redis));
-    // It is asleep when it is called, and finds both when it wakes up.
+    // The waiter is stopped when it is called, and finds the call and the signal when it goes on.
     called.send(Signal::SIGSTOP);
     release(&redis, Line::NAME, &token);
     called.send(Signal::SIGTERM);
@@ -201,7 +201,7 @@ fn the_end_of_the_wait_is_told_with_the_holder() {
     assert!(Line::is_clean(&redis));
 }
 
-/// The holder and as many waiters behind it die together; then one that lives has it soon after the lease has ended.
+/// The holder and the first `dead` waiters die together; the next waiter has the lock soon after the lease has ended.
 #[track_caller]
 fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
     let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);

@@ -1,11 +1,11 @@
-//! How soon a released lock is the next waiter's, as a ratio to a plain call of the same moment: no bound in milliseconds holds on
-//! every machine. `make bench` measures, `make margins` has the milliseconds of a quiet machine.
+//! How soon the next waiter has a released lock, as a ratio to a plain command at that moment: no bound in milliseconds
+//! holds on every machine. `make bench` measures, `make margins` has the milliseconds of a quiet machine.
 
 use crate::support::{Line, Redis, acquire, release, several, status};
 use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
-/// A release is a call too, and the next one takes the lock with one request; without a call, the first one looks every 400 ms.
+/// A release is a command, too, and the next waiter needs one request. A waiter that is not called looks every 400 ms.
 const MOST_CALLS: f64 = 4.0;
 
 fn median(mut times: Vec<Duration>) -> f64 {

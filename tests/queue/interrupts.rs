@@ -1,5 +1,5 @@
-//! SIGTERM at random moments to whoever waits or asks: it ends at once, whatever the servers do, and no node that answers keeps
-//! anything of it. `tests/alone/interrupts.rs` measures how soon that is.
+//! SIGTERM at random moments to calls that wait or ask: each call ends at once, whatever the servers do, and leaves
+//! nothing on a node that answers. `tests/alone/interrupts.rs` measures how soon it ends.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, acquire_on_all, eventually, rand, redlock, several, teach_scripts,
@@ -7,14 +7,14 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
-/// What is interrupted.
+/// The call that is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// `run --wait` for a lock that another holds.
     Run,
-    /// `acquire --wait` for one.
+    /// `acquire --wait` for such a lock.
     Acquire,
-    /// `wait` for one.
+    /// `wait` for such a lock.
     Wait,
     /// `acquire` of a free lock.
     InFlight,
@@ -42,7 +42,7 @@ fn has_heard_all(node: &Redis) {
     eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
 }
 
-/// One call that is interrupted; how long it lived after the signal, unless it ended by itself before.
+/// Interrupts one call, and returns how long it lived after the signal; None if it ended by itself before.
 fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Option<Duration> {
     let name = format!("lock-{number}");
     if matches!(what, What::Run | What::Acquire | What::Wait) {
@@ -60,11 +60,11 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
         What::InFlight => vec!["acquire", "-q", "--name", &name],
         What::InFlightRun => vec!["run", "-q", "--name", &name, "--", "sleep", "1000"],
     };
-    // To wait for an answer would take longer than the test does.
+    // A call that waited for an answer would outlast the test.
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
-    // Early ones often, for that is when most happens.
+    // Early moments come often, since most happens then.
     let moment = Duration::from_micros(rand(200) * rand(200));
-    // A job that runs may end as it likes, and its redlock then asks for the release: none must come to run.
+    // A job that runs may end as it likes, and its release needs the servers: they stop before any job can run.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
     let paused = match stopped {
         Stopped::None => &nodes[..0],
@@ -96,7 +96,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
             assert_eq!(keys(node, &name), *before, "{case}: something is left");
         }
     } else {
-        // It had what it wanted, or had been refused, just before.
+        // The call got what it wanted, or was refused, just before the signal.
         assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
     }
     paused.iter().for_each(Redis::resume);
@@ -107,7 +107,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     interrupted.then_some(latency)
 }
 
-/// So many rounds of all kinds, and how long each that was interrupted lived on, the longest last.
+/// `count` rounds of all kinds; returns how long each call that was interrupted lived on, the longest last.
 #[track_caller]
 pub(crate) fn interrupt(nodes: &Vec<Redis>, stops: &[Stopped], count: usize) -> Vec<(Duration, What, Stopped)> {
     let kinds = [What::Run, What::Acquire, What::Wait, What::InFlight, What::InFlightRun];
@@ -152,7 +152,7 @@ fn a_wait_that_any_signal_interrupts_leaves_nothing() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
         let mut waiter = redlock(&redis, "run backup --wait -- echo started").interrupted(signal).spawn();
         waiter.stderr_line();
-        // Two that do not ask for an end.
+        // Two signals that do not ask for an end.
         waiter.send(Signal::SIGWINCH);
         waiter.send(Signal::SIGCONT);
         eventually(SOON, "it queues", || redis.keys_without_the_memory() != before);

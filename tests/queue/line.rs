@@ -1,4 +1,4 @@
-//! What a waiter shows: one live line on a terminal of which it is the foreground job, one line elsewhere.
+//! The output of a waiter: a live line if it is the foreground job of a terminal, else one plain line.
 
 use crate::support::{
     Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, redlock, release,
@@ -16,7 +16,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// The terminal, and what a process writes to.
+    /// The terminal, and the file that a process writes to.
     fn new() -> (Screen, File) {
         Screen::of_width(200)
     }
@@ -41,7 +41,7 @@ impl Screen {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// The lines that can be seen, as far as the sequences that move the cursor or erase something are known here.
+    /// The lines that can be seen. A control sequence that is unknown here fails the test.
     fn screen(&self) -> Vec<String> {
         let (mut lines, mut row, mut column) = (vec![Vec::new()], 0, 0);
         let text: Vec<char> = self.written().chars().collect();
@@ -85,7 +85,7 @@ impl Screen {
         lines
     }
 
-    /// Waits until one line can be seen, and it is this.
+    /// Waits until this is the only line that can be seen.
     #[track_caller]
     fn shows(&self, line: &str) -> String {
         let (pattern, mut seen) = (like(line), Vec::new());
@@ -103,7 +103,7 @@ impl Screen {
     }
 }
 
-/// Takes the lock with a label; the token, and what is said of who has it.
+/// Takes the lock with a label; returns the token, and what is said of the holder.
 fn labelled(redis: &Redis) -> (String, String) {
     let token = Test::new(redis).args(["acquire", "--name", Line::NAME, "--label", "nightly"]).token();
     let (user, host) = myself();
@@ -122,11 +122,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     let (screen, slave) = Screen::new();
     let second = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
     screen.shows(&format!("redlock: waiting up to 10m for \"backup\", 2nd in line; {holder}"));
-    // It is brought up to date.
+    // The line is brought up to date.
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 2nd in line; {holder}"));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
-    // The first in line knows it, and who has it now.
+    // The waiter is told that it is the first in line now, and who has the lock.
     let (user, host) = myself();
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 1st in line; held by {user}@{host}"));
     release(&redis, Line::NAME, &next);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Counts who has been there, and notices when two are there at once.
+/// A job that counts its runs, and notices when two run at once.
 const CRITICAL: &str = "mkdir inside || echo overlap >>overlaps
     echo >>done; sleep 0.01; rmdir inside";
 
@@ -136,9 +136,9 @@ fn the_dead_and_the_frozen_hold_nobody_up() {
 fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
     let nodes = several(3);
     let token = acquire_on_all(&nodes, Line::NAME);
-    // It may see that, and says so.
+    // The waiter may see the lock of another program, and then says so.
     let waiter = join_all(&nodes, Line::waiter(&nodes).stderr(any()));
-    // One node will not grant it: somebody else has the lock there, for good.
+    // One node will not grant the lock: another program has it there, for good.
     nodes[2].command(&["SET", Line::KEY, "another"]);
     release(&nodes, Line::NAME, &token);
     let token = waiter.finish().token();
@@ -178,7 +178,7 @@ fn rivals_that_have_a_part_each_until_the_wait_is_over_are_told_as_such() {
     for (number, node) in nodes.iter().enumerate() {
         node.command(&["SET", "redlock:backup", &format!("another{number}"), "PX", "60000"]);
     }
-    // The last try is the one at the end of the wait.
+    // A call makes its last try at the end of the wait.
     let calls = ["100ms", "300ms", "600ms", "900ms", "1200ms", "1500ms", "2s", "3s"].map(|wait| {
         let test = redlock(&nodes, format!("run -q backup --wait {wait} -- true")).status(75);
         test.stderr(message(["\"backup\" is held", "gave up after"])).spawn()

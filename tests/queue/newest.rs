@@ -1,4 +1,4 @@
-//! `--newest`: of jobs that wait only the newest is worth running, and none runs behind a newer one, whatever fails.
+//! `--newest`: of waiting jobs only the newest is worth running, and no job runs behind a newer one, whatever fails.
 
 use crate::support::{
     self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const WAITERS: usize = 30;
 const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
 
-/// A job that notes this text in the file `order`, and whether another one runs.
+/// A job that notes this text in the file `order`, and notices another job that runs.
 fn job<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, arguments: &str, note: impl ToString) -> Test {
     let script = format!("flock -n busy sh -c 'echo {} >>order; sleep 0.1' || echo two >>order", note.to_string());
     let test = redlock(servers, format!("run -q backup --ttl 5s --wait {arguments} -- sh -c")).arg(script);
@@ -21,18 +21,19 @@ fn numbered<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, number: 
     job(servers, directory, &format!("--newest {number}"), number)
 }
 
-/// What has run.
+/// The notes of the jobs that have run.
 fn order(directory: &Directory) -> Vec<String> {
     let text = std::fs::read_to_string(directory.path().join("order")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Not let in, as this larger number has come.
+/// The call is not let in, since this larger number has come.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
 
-/// Thirty come in any order, some are killed or stopped, and when the n-th has come, something happens to the servers.
+/// Thirty waiters come in random order, some are killed or stopped, and `happens` may change the servers after each has
+/// come.
 #[track_caller]
 fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
     let seed = rand(1_000_000);
@@ -143,7 +144,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // Not if a lease was meant that is over.
+    // With --token a lease is meant, which is over: the number stays.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;
@@ -172,7 +173,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();
-    // Two grant it before the third can say so.
+    // Two masters grant 42 before the third can tell of 43.
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     let slow = Proxy::new(&masters[2], Mode::Delay(ms(300)));
     run(&[urls[0].clone(), urls[1].clone(), slow.url()], 42).run();
@@ -208,7 +209,7 @@ fn the_messages_say_which_number_has_come() {
     let newest = &object["newest"];
     assert_eq!((&newest["number"], &newest["host"], &newest["label"]), (&43.into(), &host.into(), &"nightly".into()));
     assert!(newest["pid"].is_u64() && object["message"].as_str().unwrap().contains("superseded by 43"), "{object}");
-    // Of others' words no terminal is to obey any.
+    // No terminal may obey the words of others.
     redis.command(&["SET", REGISTER, "44 0 7 host\u{1b} a \u{202e}b"]);
     let said = message(["superseded by 44 (host\\u{1b}, pid 7, a \\u{202e}b)"]);
     redlock(&redis, "run backup --newest 42 -- echo started").status(75).stderr(said).run();

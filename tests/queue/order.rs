@@ -92,7 +92,7 @@ fn a_newcomer_does_not_overtake_a_live_head() {
         let redis = Redis::start();
         acquire(&redis, Line::NAME);
         let first = Line::join(&redis, Line::waiter(&redis));
-        // Nobody is called by that: for a while the lock is free, and somebody waits.
+        // DEL calls no waiter: for a while the lock is free, though a waiter stands in line.
         redis.command(&["DEL", Line::KEY]);
         if waits {
             let mut newcomer = Line::waiter(&redis).spawn();
@@ -170,7 +170,7 @@ fn status_tells_who_waits() {
     let labelled = |label: &str| Line::join(&redis, waiter(label).any_end());
     let (first, dead, mut third) = (labelled("nightly"), labelled("änd so on"), labelled("third"));
     let pids = [&first, &dead, &third].map(Running::pid);
-    // One of an older version, whose name is an identity alone.
+    // A waiter of an older version, whose name is only an id.
     redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "9007199254740991", "x5294ecab887e4ad3880ccf24c8387183"]);
     let waiters = status(&redis, Line::NAME)["waiters"].take();
     for (at, label) in ["nightly", "änd so on", "third"].into_iter().enumerate() {

@@ -21,7 +21,7 @@ struct Call {
     words: Vec<String>,
 }
 
-/// What a release sends.
+/// The requests of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Release {
     /// Body by name.
@@ -72,7 +72,7 @@ fn kept() -> Vec<PathBuf> {
     folders
 }
 
-/// One that uses the lock `backup` of this server as a release does.
+/// A client that uses the lock `backup` of this server as a release does.
 struct Peer {
     release: Release,
     redis: Redis,
@@ -81,7 +81,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// One of each release, with a server of its own.
+    /// A client of each release, with a server of its own.
     fn of_each_release() -> impl Iterator<Item = Peer> {
         let of = |folder: PathBuf| Peer {
             release: Release::read(&folder),
@@ -92,12 +92,12 @@ impl Peer {
         kept().into_iter().map(of)
     }
 
-    /// Another one of the same release on the same server.
+    /// Becomes another client of the same release, on the same server.
     fn another(&mut self) {
         (self.token, self.waiter) = (id(), id());
     }
 
-    /// This redlock.
+    /// A call of the redlock under test.
     fn redlock(&self, line: &str) -> Test {
         redlock(&self.redis, line).stdout(any()).stderr(any())
     }
@@ -112,7 +112,7 @@ impl Peer {
             .replace("<now>", &now.to_string())
     }
 
-    /// What the server answers to this call.
+    /// The server's answer to this call.
     #[track_caller]
     fn call(&self, name: &str) -> Value {
         let call = &self.release.calls[name];
@@ -122,7 +122,7 @@ impl Peer {
         request.query(&mut self.redis.connection()).unwrap()
     }
 
-    /// The call ends like this.
+    /// The call has this outcome.
     #[track_caller]
     fn is(&self, name: &str, outcome: &str) {
         let answer = self.call(name);
@@ -133,7 +133,7 @@ impl Peer {
     }
 }
 
-/// Writes what this redlock sends into the folder of its version, when asked to. Else this shows that it could.
+/// Writes what this redlock sends into the folder of its version, when asked to. Otherwise shows that it could.
 #[test]
 fn what_this_version_sends_can_be_kept() {
     let made = record::recorded();
@@ -181,7 +181,7 @@ fn releases_exclude_each_other() {
     }
 }
 
-/// This redlock has the lock, and what it reads from ends its job.
+/// A job of the redlock under test that has the lock; the end of its input ends the job.
 fn run_job(peer: &Peer) -> (Running, std::io::PipeWriter) {
     job(&peer.redis, &["--wait"], 0)
 }
@@ -206,7 +206,7 @@ fn releases_wait_in_one_line() {
         peer.is("give", "released");
         let token = second.finish().token();
 
-        // One who leaves is not called.
+        // A waiter that leaves is not called.
         peer.another();
         channel.subscribe(peer.filled(&peer.release.channel)).unwrap();
         peer.is("wait", "held");

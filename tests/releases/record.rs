@@ -22,7 +22,7 @@ impl Recorder {
         Recorder { redis, monitor, seen: 0, bodies: BTreeMap::new(), made: Release::default() }
     }
 
-    /// What clients have sent since the last time, word by word.
+    /// The requests of clients since the last time, word by word.
     fn requests(&mut self) -> Vec<Vec<String>> {
         let lines = self.monitor.lines(&self.redis);
         let requests = lines.iter().skip(self.seen).filter(|line| !line.contains(" lua] ")).map(|line| words(line));
@@ -31,7 +31,8 @@ impl Recorder {
         requests
     }
 
-    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. The lease of `holder` is another's.
+    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. `holder` is the
+    /// token of another.
     #[track_caller]
     fn keep(&mut self, names: &[&str], holder: &str) {
         let mut calls: Vec<(String, Vec<String>)> = Vec::new();

@@ -4,7 +4,7 @@
 use super::{Files, cli, text};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// What the words in one of the scripts stand for.
+/// The meanings of the words in one of the scripts.
 type Meanings = Vec<(&'static str, String)>;
 
 /// The scripts, by the names that the shells look for.
@@ -65,15 +65,15 @@ fn zsh(redlock: &Command) -> Meanings {
     ]
 }
 
-/// What _arguments is told about each form of an option of this command.
+/// The specification for _arguments of each form of an option of this command.
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
-        // They can be given several times.
+        // These commands take several names.
         "--name" if ["run", "status", "log"].contains(&command.get_name()) => {
             ("*".to_owned(), "_redlock_names".to_owned())
         }
-        // It stands for the first argument.
+        // This option stands for the first argument.
         "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
         _ if is_file(option) => (format!("({})", all.join(" ")), "_files".to_owned()),
         _ if is_format(option) => (format!("({})", all.join(" ")), format!("({})", formats(command))),
@@ -133,7 +133,7 @@ fn all(redlock: &Command) -> impl Iterator<Item = &Command> {
     std::iter::once(redlock).chain(redlock.get_subcommands())
 }
 
-/// The options of a command that it does not refuse.
+/// The options that this command does not refuse.
 fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     let is_accepted = |option: &&Arg| match option.get_long() {
         Some("format") => !formats(command).is_empty(),
@@ -165,7 +165,8 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// All forms of the options that take so many values at least, whatever the command: `log -n 5`, but `run -n NAME`.
+/// All forms that take at least `least` values in every command; not `-n`, which takes one in `log -n 5`, none in `run
+/// -n`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
@@ -205,7 +206,7 @@ fn has_choices(option: &Arg) -> bool {
     !option.get_possible_values().is_empty()
 }
 
-/// The values to choose from, if an option has such.
+/// The values to choose from; empty if the option takes other values.
 fn choices(option: &Arg) -> String {
     joined(option.get_possible_values().iter().map(|value| value.get_name().to_owned()), " ")
 }
