@@ -81,7 +81,7 @@ mod queue {
     mod order;
 }
 
-/// What a lease is: its owner, holds, readers and slots, fencing token, other libraries' view of it, and thousands of each.
+/// The lease: its owner, holds, readers and slots, fencing token, other libraries' view of it, and thousands of leases.
 mod lock {
     pub(crate) mod claims;
     mod fencing;

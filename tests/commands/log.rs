@@ -183,7 +183,7 @@ fn the_hold_that_took_the_lock_ends_its_run() {
 
 #[test]
 fn a_log_that_cannot_be_written_disturbs_nothing() {
-    // This user may use each key of the lock, but none of its log.
+    // This user may use the keys of the lock, but none of its memory of runs.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
     for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"] {

@@ -1,4 +1,4 @@
-//! What people type first, and mistype: each wrong input, and the one line that says what is wrong and what to write.
+//! First tries and typing mistakes: each wrong input, and the one line that says what is wrong and what to write.
 
 use crate::support::{Redis, Test, any, like, redlock};
 

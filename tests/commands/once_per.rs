@@ -157,7 +157,7 @@ fn allowed() -> Vec<String> {
     rule.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Two hosts with the same line, one after the other: how often the job has run, and what they have said.
+/// Calls the same line on two hosts, one after the other; returns how often the job has run, and what they have said.
 fn two_hosts(redis: &Redis) -> (usize, String) {
     let url = redis.tcp_url().replace("redis://", "redis://locks@");
     let line = "run backup -q -E 0 --ttl 10s --once-per 1h -- echo ran";

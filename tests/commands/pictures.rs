@@ -116,7 +116,7 @@ fn a_chart_is_as_wide_as_its_terminal() {
         // The bar of a run that goes on ends now, at the right edge.
         let going = lines.iter().find(|line| line.contains("vacuum")).unwrap();
         assert!(width(going) == usize::from(columns) && going.ends_with('▒'), "{shown}");
-        // One long run, the failure, the wait for it, the success, and what is forgotten.
+        // The marks of a run, a failure, a wait, forgotten runs, and a time.
         for mark in ["█", "✗", "·", "?", "|"] {
             assert!(shown.contains(mark), "{mark}: {shown}");
         }

@@ -1,5 +1,5 @@
-//! What is refused with 64 before any Redis is contacted, what is accepted in more than one form, and what the help shows.
-//! The words of each refusal are in `mistakes.rs`.
+//! Calls that are refused with 64 before any Redis is contacted, words that are accepted in more than one form, and the
+//! help. `mistakes.rs` has the words of each refusal.
 
 use crate::support::{Redis, Test, at_last, message, redlock, when};
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! What `make` installs and packs. The binary under test takes the place of the one that `make` would build.
+//! The installation and the packages of `make`. The binary under test takes the place of the one that `make` would
+//! build.
 
 use crate::support::{Directory, Finished, Line, Redis, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the scripts do with shared leases and slots.
+//! The scripts with shared leases and slots.
 
 use super::random::{clock_us, known_server};
 use super::{LOCK, OWNER, Scripts, listen, part, word};

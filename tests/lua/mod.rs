@@ -1,5 +1,5 @@
-//! The Lua scripts as they are checked in, on a real server: each case that matters by itself, and by chance, against a
-//! model of what they should do.
+//! The Lua scripts as they are checked in, on a real server: the important cases one by one, and random calls that are
+//! compared with a model.
 
 mod claims;
 mod costs;

@@ -51,7 +51,7 @@ pub(super) struct Model {
     pub(super) newest: Option<String>,
     pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
-    /// Who heard what.
+    /// Waiter, message that it has heard.
     pub(super) heard: Vec<(String, String)>,
     pub(super) args: BTreeMap<&'static str, String>,
 }
@@ -466,7 +466,7 @@ impl Model {
         }
     }
 
-    /// Calls the first in line that lives, if it fits; one at a time.
+    /// Calls the first live waiter in line if its claim fits, unless another call is under way.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();

@@ -1,4 +1,4 @@
-//! What the scripts do on a server that may have forgotten a lease: quarantine, re-creation, reservation for a holder.
+//! The scripts on a server that may have forgotten a lease: quarantine, re-creation, reservation for a holder.
 
 use super::{CLOCK, LOCK, OWNER, Reply, Scripts, part, run_id, word};
 use crate::support::Redis;

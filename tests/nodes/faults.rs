@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
-/// Calls of every command that asks for one lock or all, except log.
+/// Calls of the commands that talk to Redis, apart from log and doctor.
 fn commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "backup"],
@@ -244,7 +244,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
         fails(&redis.url(), "", arguments);
     }
     redis.resume();
-    // Requests that were sent while it was stopped come before this one.
+    // Requests that were sent while the server was stopped come before these.
     for _ in 0..5 {
         let _ = redis.keys_without_the_memory();
     }

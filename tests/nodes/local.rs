@@ -86,7 +86,7 @@ impl Drop for Place {
     }
 }
 
-/// Every process whose standard input is a lock somewhere below this directory.
+/// Every process whose standard input is a file `lock` somewhere below this directory.
 fn have_lock(directory: &Path) -> Vec<u32> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_lock = |pid: &u32| {

@@ -39,7 +39,7 @@ fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
     let ca = authority.certificate();
     let trusting = Test::new(url.as_str()).arg("--tls-ca").arg(&ca).env("REDLOCK_TLS_CA", "/elsewhere");
     trusting.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
-    // The system's certificates, where they are looked for on all systems.
+    // SSL_CERT_FILE names the system's certificates on all systems.
     let by_system = || Test::new(url.as_str()).env("SSL_CERT_FILE", &ca);
     by_system().args(["acquire", "--name", "backup"]).stdout(any()).run();
     let elsewhere = Authority::new();

@@ -37,7 +37,7 @@ fn keys(node: &Redis, name: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until this node has read what redlock sent it last: no client but the one that asks has a connection.
+/// Waits until this node has read redlock's last request: then only the test's own client is connected.
 fn has_heard_all(node: &Redis) {
     eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
 }

@@ -33,7 +33,7 @@ fn waiters_are_served_in_the_order_in_which_they_came_by_tls() {
 #[test]
 fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
     let redis = Redis::start();
-    // Slow, so that it is asking when they come.
+    // The proxy is slow, so that the signals come while the waiter asks.
     let slow = Proxy::new(&redis, Mode::Delay(ms(15)));
     let token = acquire(&redis, Line::NAME);
     let mut first = Line::join(&redis, Line::waiter(&slow));

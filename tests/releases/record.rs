@@ -1,5 +1,5 @@
-//! What the redlock under test sends to a server: its scripts as they go over the wire, and a call of each kind, with names in place of
-//! what differs from call to call.
+//! The requests of the redlock under test: its scripts as they go over the wire, and a call of each kind, with names in
+//! place of what differs from call to call.
 
 use super::{Call, Release};
 use crate::support::{Line, Monitor, Redis, SOON, Test, acquire, any, eventually, release};

@@ -22,7 +22,7 @@ fn a_look_that_is_interrupted_misses_nothing() {
     let redis = Redis::start();
     let healthy = Faults::none();
     assert_eq!(told_to_end(&redis, &healthy).ended, Ended::Status(3));
-    // Before signalfd4 the program is still being loaded.
+    // When signalfd4 is called, the program has been loaded.
     let supervised = healthy.seen().into_iter().skip_while(|moment| moment.call != libc::SYS_signalfd4);
     for moment in supervised.filter(|moment| LOOKS.contains(&moment.call)) {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {

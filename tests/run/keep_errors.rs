@@ -118,7 +118,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("printf 'a\\303' >&2", Some("a\u{fffd}".to_owned())),
         ("printf '\\200%.0s' $(seq 2000) >&2", Some("\u{fffd}".repeat(341))),
         ("printf '\\001%.0s' $(seq 2000) >&2", Some("\u{1}".repeat(170))),
-        // What was there before is not the job's, and what others write meanwhile is mixed in.
+        // Text from before is not the job's; text that others write meanwhile is mixed in.
         ("echo mine >&2; echo others >>FILE", Some("mine\nothers".to_owned())),
         // Meanwhile the file is emptied, replaced, removed or locked.
         ("echo old >&2; : >FILE; echo new >&2", Some("new".to_owned())),

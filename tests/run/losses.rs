@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
 
-/// `run --name backup` with these arguments behind it.
+/// `run backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run backup").args(arguments)
 }

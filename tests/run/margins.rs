@@ -52,7 +52,7 @@ fn left(timer: &Path) -> i64 {
     seconds.parse::<i64>().unwrap() * 1_000 + nanoseconds.parse::<i64>().unwrap() / 1_000_000
 }
 
-/// Stops redlock, and expects that the keeper will kill the job `earlier` ms before the first of these keys expires.
+/// Stops redlock, and expects that the keeper will kill the job at least `earlier` ms before the first of these expires.
 #[track_caller]
 fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64, earlier: i64) {
     let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child, one that called setsid and lost its parent, one that was forked twice within the group, and the command itself.
+/// A child, one that called setsid and lost its parent, one that was forked twice within the group, and the last child.
 const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo ready; sleep 1000";
 /// A keeper that was killed cannot tell whether its job had ended.
 const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its job was stopped, or had just ended\n";
