@@ -15,8 +15,8 @@ mod sys {
     pub(crate) mod clock;
 }
 
-/// What the commands accept, print and return: a file for each command; `mistakes` has the words of each refusal,
-/// `exit_statuses` the failures of servers and outputs, `memory`, `log` and `ends` what is told of runs.
+/// The arguments, output and statuses of the commands: a file for each command; `mistakes` has the words of each
+/// refusal, `exit_statuses` the failures of servers and outputs, `memory`, `log` and `ends` what is told of runs.
 mod commands {
     mod acquire;
     mod addresses;

@@ -66,8 +66,7 @@ judges() {
     esac
 }
 
-# Runs one step on the copy, for at most $2 seconds. `unit` are the tests in src; the tests of the scripts are built
-# once.
+# Runs one step on the copy, for at most $2 seconds. `unit` is the tests in src; those of the scripts are built once.
 run() {
     case $1 in
     unit) build --bin redlock ;;

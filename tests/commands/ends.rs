@@ -216,8 +216,7 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The end is the server's time of the grant plus a duration, which the client counts from the answer: a bit
-        // early.
+        // The end is the time of the grant plus a duration that the client counts from the answer: a bit early.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }

@@ -20,7 +20,7 @@ fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Valu
     object
 }
 
-/// The shape of somebody's lease in a failure.
+/// The shape of the holder's lease in a failure.
 fn holder(token: &str, label: &str) -> String {
     let (user, host) = myself();
     format!(

@@ -352,8 +352,7 @@ fn once_per_period_a_success_turns_others_away() {
     // A run by hand, without --once-per, does not switch off tonight's run.
     redlock(&redis, "run -q byhand -- true").run();
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
-    // A success also turns others away while its lock is kept, and those who stand in line for a job that then
-    // succeeds.
+    // A success turns others away while its lock is kept, too, and those in line for a job that then succeeds.
     redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
     redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();

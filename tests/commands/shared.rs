@@ -1,4 +1,4 @@
-//! What users see of locks that several hold: `status`, its list, and the messages of a busy lock, a wait and a grant.
+//! Locks that several hold, as users see them: `status`, its list, and the messages of a busy lock, a wait and a grant.
 
 use crate::support::{Pattern, Redis, SOON, any, eventually, like, myself, redlock, regex, release, status};
 

@@ -1,5 +1,4 @@
-//! The installation and the packages of `make`. The binary under test takes the place of the one that `make` would
-//! build.
+//! The installation and the packages of `make`, with the binary under test in place of the one that it would build.
 
 use crate::support::{Directory, Finished, Line, Redis, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;

@@ -136,8 +136,7 @@ impl Scene {
         }
     }
 
-    /// Runs the calls of redlock in a file of settings, one after the other, with the variables that earlier calls have
-    /// set.
+    /// Runs the calls of redlock in a file of settings, one after the other, with the variables that earlier calls set.
     fn settings(&self, text: &str) {
         let call = r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
         let call = Regex::new(call).unwrap();
@@ -205,8 +204,7 @@ impl Scene {
         assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
-    /// Starts a job of four seconds that holds the lock of the consoles or waits for it, and waits until `status` shows
-    /// that.
+    /// Starts a job of four seconds that holds the consoles' lock or waits for it; returns once `status` shows that.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();

@@ -211,8 +211,7 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
     nodes[0].command(&["DEL", COUNTER]);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(200)))).collect();
     proxies[2].set(Mode::Delay(ms(400)));
-    // Without the slow master's answer there is only one counter, which may not be the last writer's: the number would
-    // be the clock.
+    // Without the slow master's answer, the only counter may not be the last writer's: the number would be the clock.
     assert_eq!(read(&proxies), written);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 const KEY: &str = "redlock:backup";
 
-/// A job that leaves an inner `run --reentrant` behind when its input ends. The inner job ends when there is a file
+/// A job that leaves an inner `run --reentrant` behind when its input ends; the inner job ends once there is a file
 /// `go`.
 #[track_caller]
 fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {

@@ -24,7 +24,7 @@ const OWNER: &str = "host=host pid=1 user=u label=label";
 
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
 
-/// The scripts by name, put together as scripts.rs does.
+/// The scripts by name, put together as build.rs does.
 fn scripts() -> BTreeMap<String, String> {
     let list = std::fs::read_to_string(format!("{FILES}.rs")).unwrap();
     let script = Regex::new(r#"script!\((\w+), "(\w+)"\);"#).unwrap();

@@ -374,8 +374,7 @@ impl Model {
         ttl
     }
 
-    /// The same for the ttl that is asked for, else of the grant, else the default; a lease that is kept is not
-    /// prolonged.
+    /// The same for the ttl asked for, else that of the grant, else the default; a lease that is kept is not prolonged.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {

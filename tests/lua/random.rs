@@ -19,8 +19,7 @@ const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// A script's share of the calls, its name, and its arguments: NAME:P=VALUES gives one of the values in P % of the
-/// calls.
+/// The weight of a script, its name, and its arguments: NAME:P=VALUES gives one of the values in P % of the calls.
 type Described = (u64, &'static str, &'static str);
 const ALL: &[Described] = &[
     (

@@ -258,8 +258,7 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     // The job ends by itself.
     job("exit 3").status(3).stdout(like("<token>\nready\n")).run();
     let mut server = place.server();
-    // The job is ended: by a signal, by redlock's keeper, by redlock in the keeper's place, by a keeper without
-    // redlock.
+    // The job is ended: by a signal, by the keeper, by redlock in the keeper's place, by a keeper without redlock.
     for end in ["a signal", "a loss", "no keeper", "no redlock"] {
         place.kill();
         let mut job = job("sleep 1000").any_end().stdout(any()).stderr(any()).spawn();
@@ -432,8 +431,7 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
     fs::create_dir(place.path()).unwrap();
     // A copy that every user can execute.
     let binary = root.join("redlock");
-    // A child copies: no file can be executed that this process, or a child that another test forks, has open for
-    // writing.
+    // A child copies: no file can be executed that this process, or a child that a test forks, has open for writing.
     assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_redlock").as_ref(), &*binary]).status().unwrap().success());
     let as_nobody = || {
         let mut command = Command::new(&binary);

@@ -93,8 +93,7 @@ fn every_command_ends_with_the_right_status_in_time() {
             &["wait", "backup", "--timeout", time],
             &["acquire", "backup", "--wait", time],
         ] {
-            // An unknown error is shown whole, in the server's words; but a short wait may be over before the words
-            // have come.
+            // An unknown error is shown in the server's words; but a short wait may be over before the words have come.
             let words = match reply {
                 _ if arguments.contains(&"100ms") => "",
                 "upstream failure" | "no upstream host" | "ERR server closed connection" | "backend is draining" => {
@@ -179,8 +178,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
-    // The server must be full of these connections: a connection that only checked the server, and is about to go, does
-    // not count.
+    // These connections must fill the server: one that only asked whether the server is there is about to go.
     eventually(SOON, "it is full", || {
         let mut other = UnixStream::connect(redis.socket()).unwrap();
         let mut answer = [0; 5];

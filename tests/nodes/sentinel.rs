@@ -70,7 +70,7 @@ fn a_job_and_the_line_survive_a_fail_over() {
     service.servers[0].kill();
     let new = service.fails_over_from(0);
     let new = &service.servers[new];
-    // The next renewal would be due after ten seconds: it comes when the connection is closed.
+    // The next renewal would be due after 7.5 s: it comes when the connection is closed.
     eventually(SOON, "confirmed by the new primary", || {
         new.get(KEY).as_ref() == Some(&token) && new.pttl(KEY) > 28_500
     });

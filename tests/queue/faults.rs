@@ -112,7 +112,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
         let mut redis = Redis::start();
         acquire(&redis, Line::NAME);
         if !remembered {
-            redis.command(&["SAVE"]); // the lock, and no line
+            redis.command(&["SAVE"]); // the lock without its line
         }
         let said =
             "<lines>redlock: waiting for \"backup\", <any>\n<lines>redlock: acquired \"backup\" <any> in line, <any>\n";

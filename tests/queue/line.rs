@@ -155,7 +155,7 @@ fn in_the_background_of_a_terminal_nothing_is_drawn() {
     let terminal = Terminal::bash(&redis);
     terminal.enters("redlock acquire --name backup --wait &");
     terminal.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}\r\n"));
-    // Past the moment at which the line would be brought up to date.
+    // This outlasts the time after which the line would be brought up to date.
     terminal.enters("sleep 1.2; echo la''ter");
     terminal.shows("later\r\n");
     assert!(!terminal.all().contains('\u{1b}'), "{:?}", terminal.all());

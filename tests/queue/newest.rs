@@ -32,8 +32,7 @@ fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
 
-/// Thirty waiters come in random order, some are killed or stopped, and `happens` may change the servers after each has
-/// come.
+/// Thirty waiters come in random order, some are killed or stopped, and `happens` may change the servers after each.
 #[track_caller]
 fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
     let seed = rand(1_000_000);
@@ -103,7 +102,7 @@ fn who_has_no_number_keeps_its_place_and_who_is_superseded_costs_no_wake_up() {
     let mut smaller = Line::join(&redis, superseded(numbered(&redis, &directory, 42), 43));
     let newest = Line::join(&redis, numbered(&redis, &directory, 43));
     let last = plain("last");
-    smaller.send(Signal::SIGSTOP); // if it has not looked since: it is called, and passes that on late
+    smaller.send(Signal::SIGSTOP); // unless it has looked since, it is called, and passes the call on late
     release(&redis, Line::NAME, &token);
     for waiter in [first, second] {
         waiter.finish();

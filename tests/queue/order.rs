@@ -46,7 +46,7 @@ fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
                     first.send(signal);
                 }
             }
-            std::thread::sleep(ms(1)); // at this moment and at that
+            std::thread::sleep(ms(1)); // at different moments
         }
     };
     storm(30);

@@ -31,8 +31,8 @@ impl Recorder {
         requests
     }
 
-    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. `holder` is the
-    /// token of another.
+    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. `holder`: another's
+    /// token.
     #[track_caller]
     fn keep(&mut self, names: &[&str], holder: &str) {
         let mut calls: Vec<(String, Vec<String>)> = Vec::new();

@@ -62,7 +62,7 @@ impl Night {
             .filter(|line| line.contains("/redlock "))
             .map(|line| {
                 let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
-                // All three hosts have the name of this machine.
+                // All three hosts have one name, that of this machine.
                 let words = words.replace("--min-hosts 30", "--min-hosts 1");
                 words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })

@@ -28,8 +28,7 @@ fn a_look_that_is_interrupted_misses_nothing() {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {
             let Finished { ended, stderr, .. } =
                 told_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
-            // The kernel itself interrupts no call on the connection to the server, which does not block: there redlock
-            // may fail.
+            // The kernel never interrupts the connection to the server, which does not block: there redlock may fail.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
         }
@@ -49,8 +48,7 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// Calls that take a descriptor, a process or memory, each with the kernel's error if there is none, and redlock's
-/// words.
+/// Calls that take a descriptor, a process or memory: the kernel's error if there is none, and redlock's words.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),

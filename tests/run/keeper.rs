@@ -177,7 +177,7 @@ fn about_to_start(redis: &Redis, ttl: &str, command: &[&str]) -> (Running, u32) 
     eventually(SOON, "it is stopped", || stopped(keeper));
     release(redis, "backup", &token);
     waiter.says(like("redlock: acquired \"backup\"<any>"));
-    std::thread::sleep(ms(50)); // for the order, which is sent a moment later
+    std::thread::sleep(ms(50)); // the order is sent a moment later
     (waiter, keeper)
 }
 
@@ -255,7 +255,7 @@ fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
         eventually(SOON, "it is stopped", || stopped(keeper));
         release(&redis, "backup", &token);
         terminal.shows("acquired");
-        std::thread::sleep(ms(50)); // for the order to start, which is sent a moment later
+        std::thread::sleep(ms(50)); // the order to start is sent a moment later
         terminal.types("\x03");
         send(keeper, Signal::SIGCONT);
         // The signal ends redlock.
@@ -285,8 +285,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // The job dies of the signal, or answers once it has its trap; a second signal would be answered before the
-        // goodbye.
+        // The job dies of the signal, or answers once it has its trap; a second signal would be answered, too.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);

@@ -59,8 +59,7 @@ fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64,
     // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
     job.send(Signal::SIGSTOP);
     let mut before_expiry = || {
-        // The keys come first: time that passes before the look at the timer makes the difference larger, never
-        // smaller.
+        // The keys come first: time until the look at the timer makes the difference larger, never smaller.
         let lefts = keys.iter().map(|key| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap());
         lefts.min().unwrap() - left(&timer)
     };

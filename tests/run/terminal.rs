@@ -163,8 +163,7 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // If redlock were stopped before it has read the answer, the renewal before would count: 4 s old by the next
-        // fg.
+        // If redlock were stopped before it read the answer, the renewal before would count: 4 s old by the next fg.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -428,8 +427,7 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
 #[test]
 fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
     let redis = Redis::start();
-    // The look at so many processes takes redlock a while; in this time the command stops, as soon as the pipe is
-    // closed.
+    // The look at so many processes takes redlock a while, in which the command stops, once the pipe is closed.
     let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line; kill -STOP $$; wait";
     for _ in 0..12 {
         let (keys, screen) = terminal_of_its_own();

@@ -165,8 +165,7 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// All forms that take at least `least` values in every command; not `-n`, which takes one in `log -n 5`, none in `run
-/// -n`.
+/// All forms that take at least `least` values in every command: not `-n`, which takes one in `log`, and none in `run`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
