@@ -1,5 +1,5 @@
-//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time with 69 and one clear line,
-//! and leaves nothing behind.
+//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time with one clear line and,
+//! unless a reply says more, with 69, and leaves nothing behind.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
