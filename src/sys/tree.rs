@@ -28,13 +28,9 @@ struct Process {
 }
 
 impl Process {
-    fn is_stopped(&self) -> bool {
-        self.state == b'T'
-    }
-
     /// True if the process cannot fork or end now: it is stopped, or in a wait that no signal ends (as in vfork).
     fn stands_still(&self) -> bool {
-        self.is_stopped() || self.state == b'D'
+        matches!(self.state, b'T' | b't' | b'D')
     }
 }
 
@@ -63,9 +59,9 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// Sends `signal` to each descendant; with `wake`, SIGCONT follows for stopped processes. Since a large tree takes
-/// a while, `stop` is called before each process, with the number found so far; once it returns true, the rest gets no
-/// signal.
+/// Sends `signal` to each descendant; with `wake`, SIGCONT follows, since a stopped process does not handle the signal.
+/// Since a large tree takes a while, `stop` is called before each process, with the number found so far; once it returns
+/// true, the rest gets no signal.
 ///
 /// No signal reaches a process that is forked meanwhile outside the group, or one that a signal handler forks to clean
 /// up.
@@ -88,21 +84,14 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         let Some((now, handle)) = present(process) else { continue };
-        // A process that joins or leaves the group meanwhile gets the signal once or twice.
+        // A process that joins or leaves the group meanwhile gets the signal once or twice; only one that leaves and
+        // comes back may miss it.
         if !(is_reached(process) && is_reached(&now)) {
             let _ = handle.signal(signal);
         }
         if wake {
-            wake_up(&handle);
+            let _ = handle.signal(libc::SIGCONT);
         }
-    }
-}
-
-/// Sends SIGCONT to the process if it is stopped. Looks now, after another signal was sent: a process that stopped just
-/// before that signal came would not notice the signal.
-fn wake_up(handle: &Handle) {
-    if look_at(handle.pid()).is_some_and(|now| now.is_stopped()) {
-        let _ = handle.signal(libc::SIGCONT);
     }
 }
 
@@ -180,7 +169,7 @@ impl Descendants<'_> {
         self.seen.is_empty() && self.root.has_ended()
     }
 
-    /// Sends `signal` to all, parents before children, and then SIGCONT to stopped ones.
+    /// Sends `signal` and then SIGCONT to all, parents before children.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         let mut round = KillRound::default();
         let mut count = |pid, sent| match sent {
@@ -193,7 +182,7 @@ impl Descendants<'_> {
         }
         self.for_each(&mut |process, handle| {
             count(process.pid, handle.signal(signal));
-            wake_up(handle);
+            let _ = handle.signal(libc::SIGCONT);
         });
         round
     }
@@ -350,7 +339,7 @@ mod tests {
         let stat = "77 (a) S 1 (b) T 12 34 34 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 1";
         let process = parse(77, stat).unwrap();
         assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
-        assert!(process.is_stopped() && process.single);
+        assert!(process.stands_still() && process.single);
         assert_eq!(parse(1, "1 (half"), None);
     }
 }
