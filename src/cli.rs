@@ -44,7 +44,7 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples of the short screen. The crontab line is the hardest to get right: README explains its options.
+/// The examples in the help. The crontab line is the hardest to get right: README explains its options.
 const EXAMPLES: &str = "\
 Examples; the last is a daily crontab's, on many hosts:
   redlock run backup -- ./backup.sh             fails at once if held
@@ -52,7 +52,7 @@ Examples; the last is a daily crontab's, on many hosts:
   redlock run report -q -E 0 --wait 2h --once-per 20h --max-run 90m -- ./report";
 
 /// The last line of each command's help, instead of the options that all commands have.
-const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): redlock --help";
+const COMMON: &str = "All options: --help. Those of every command (--redis, -q ...): redlock --help";
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
@@ -60,7 +60,7 @@ Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
    69 Redis unreachable or unable to serve   75 held   78 refused: password, ACL
    76 run: lease lost   77 token does not hold the lock   124 run: --max-run
 
-'redlock run -h' shows the options of run, 'redlock --help' everything.";
+'redlock run --help' shows all options of run, 'redlock --help' the common ones.";
 
 const STATUSES_LONG: &str = "\
 Exit status:
@@ -69,11 +69,12 @@ Exit status:
     1  status: no run succeeded within --ran-within, or fewer hosts came than
        --min-hosts
    64  usage: a bad option, name, duration or URL, or an unsafe combination
-   69  no quorum of nodes could be reached, or they cannot serve now; for
-       doctor, something is broken
+   69  no quorum of nodes can be reached, or can serve now, or this machine
+       lacks memory or the like; doctor: a check has failed
    70  internal error
    74  the result could not be written
-   75  another holds the lock, and the wait is over (-E N: N instead)
+   75  another still holds the lock at the end of the wait, or --once-per or
+       --newest forbids the run (-E N: N instead)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
    78  refused; retrying will not help: password, ACL, certificate
@@ -118,7 +119,7 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
     ///
-    /// Without a name: every lock under the prefix. With several names, or a * in one: those that match, as a table.
+    /// Without a name: every held lock under the prefix. With several names, or a * in one: a table of the locks that match.
     Status(StatusArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///
@@ -132,7 +133,7 @@ pub(crate) enum Command {
     Wait(WaitArgs),
     /// Check whether Redis is ready for locks
     ///
-    /// Checks every node, and says of each problem how it harms locks and how to fix it. Changes nothing there.
+    /// Checks every node, and says of each problem how it harms locks and how to fix it. Changes nothing on the servers.
     #[command(override_usage = "redlock doctor [OPTIONS]")]
     Doctor,
     /// Print shell completions
@@ -237,7 +238,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
     /// Output format: text, json, (acquire only) env for a shell's eval, (log only) chart or html for a picture, (status only)
-    /// prometheus, or (status --ran-within only) nagios. run has none
+    /// prometheus, or (status --ran-within only) nagios; run and completions have none
     /// [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
@@ -305,7 +306,7 @@ pub(crate) struct LeaseArgs {
     ///
     /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name.
     /// run takes the option several times: the job needs all of these locks, and --wait is for all together. The locks
-    /// are taken in the order of their bytes, so that two such calls cannot wait for each other.
+    /// are taken in the byte order of their names, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     pub(crate) names: Vec<String>,
     /// How long a lease lasts unrenewed
@@ -317,7 +318,7 @@ pub(crate) struct LeaseArgs {
     #[arg(short = 'n', long = "nonblock", alias = "nb", conflicts_with = "wait", hide_short_help = true)]
     #[arg(overrides_with = "once")]
     once: bool,
-    /// Hold it together with other --shared holders
+    /// Share the lock with other --shared holders
     ///
     /// Many readers or one writer, like flock -s: a shared holder keeps those without --shared out, and they keep it out. They
     /// all wait in one line, first come, first served. The last of -s and -x counts.
@@ -334,13 +335,14 @@ pub(crate) struct LeaseArgs {
     pub(crate) slots: Option<u32>,
     /// Exit with N, not 75, if the lock is held
     ///
-    /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.
+    /// From 0 to 255. N also replaces the 75 of --once-per and --newest. If an enclosing job holds the lock, the status stays 75. acquire
+    /// refuses 0, since a script would go on without the lock.
     #[arg(short = 'E', long, value_name = "N", value_parser = whole(0, u8::MAX))]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Re-enter the lock if an enclosing run holds it
     ///
-    /// If an enclosing redlock run already holds this lock, or --token does, re-enter its lease instead of waiting for it.
-    /// Otherwise this option changes nothing.
+    /// If an enclosing redlock run already holds this lock, re-enter its lease instead of waiting for it; otherwise this option
+    /// changes nothing. With --token: re-enter the lease of that token, or fail with 77.
     #[arg(long, conflicts_with_all = ["shared", "slots"])]
     pub(crate) reentrant: bool,
     /// With --reentrant: the token of the lease to re-enter
@@ -348,10 +350,11 @@ pub(crate) struct LeaseArgs {
     pub(crate) token: Option<String>,
     /// Give up, with 75, if a larger N has come
     ///
-    /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N has stood in line
-    /// or was granted, a smaller one is not granted any more, also if N fails or gives up: run it again, with the same N. The holder
-    /// is not disturbed, nor are calls without this option. The exit status is then 75, or that of -E. release --force of
-    /// the free lock forgets N; else it is remembered for 100 days. From 0 to 9007199254740991.
+    /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N
+    /// has stood in line or was granted, a smaller one is not granted any more, even if the job with N fails or gives
+    /// up: run that job again, with the same N. The holder is not disturbed, nor are calls without this option. A
+    /// refused call exits with 75, or the status of -E. release --force of the free lock forgets N; otherwise Redis
+    /// remembers N for 100 days. From 0 to 9007199254740991.
     #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) newest: Option<u64>,
@@ -392,16 +395,17 @@ pub(crate) struct RunArgs {
     pub(crate) on_lost: Option<OnLost>,
     /// Keep the lock for at least D
     ///
-    /// Even if the job ends sooner. Counted from when the lock was acquired, whatever the command's status; redlock itself
-    /// ends with the command. If redlock or its host dies, the lock is free after the ttl: --ttl D keeps it that long too. Use both for
-    /// one crontab on several hosts whose clocks differ.
+    /// Even if the job ends sooner. D counts from the acquisition, whatever the command's status; redlock itself ends with
+    /// the command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
+    /// both options for one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)
     ///
-    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed, and
-    /// runs without --once-per, do not count: after a failure the next host that comes, or with --wait the next in line, tries
-    /// again. Use it for one crontab on many hosts. Up to 100 days.
+    /// D counts from the beginning of the successful run, by the server's clock. A call that runs nothing exits with
+    /// 75, or the status of -E. Runs that failed, and runs without --once-per, do not count: after a failure the next
+    /// host that comes, or with --wait the next in line, tries again. Use it for one crontab on many hosts. Up to 100
+    /// days.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
@@ -468,7 +472,7 @@ pub(crate) struct ExtendArgs {
     pub(crate) token: Option<String>,
     /// Make the lease last at least D from now
     ///
-    /// The time printed is 1 % shorter, to allow for clock drift [default: the ttl it was taken with]
+    /// The time printed is about 1 % shorter, to allow for clock drift [default: the lease's ttl]
     #[arg(long, value_name = "D", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -487,7 +491,7 @@ pub(crate) struct ReleaseArgs {
     /// Free the lock now; the holder's job may still be running
     #[arg(long)]
     pub(crate) force: bool,
-    /// Tell the log how it went: the exit status of what was done
+    /// The exit status of the work, for the log
     ///
     /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT, and a second
     /// one: trap 'exit 130' HUP INT TERM, since after a signal bash runs the first with status 0
@@ -512,25 +516,25 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
     /// Each NAME, and each lock that a pattern matches, needs such a run. A later run that failed does not change the
-    /// status, but the line that is printed tells it. Exit 69 if no quorum of nodes answers. With --format nagios the status is 0, 2
-    /// or 3, and one line tells why.
+    /// status, but is in the printed line. Exit 69 if no quorum of nodes answers. With --format nagios the status is 0, 2
+    /// or 3, and one line says why.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// With --ran-within: exit 1 also if fewer than N hosts came to the lock within D
     ///
-    /// From 1 to 100. A host has come when it asked for the lock, whatever the answer was; the latest 100 are known. The line names
-    /// those that last came before.
+    /// From 1 to 100. A host has come when it asked for the lock, whatever the answer was; the latest 100 are known. The line
+    /// names the hosts that last came earlier.
     #[arg(long, value_name = "N", value_parser = whole(1_usize, 100))]
     pub(crate) min_hosts: Option<usize>,
-    /// List the hosts that came to the lock, and what each met
+    /// List the hosts that came to the lock, and the result of each
     ///
-    /// The latest first: when the host last asked for the lock, and whether it took it, others had it, or the job had succeeded
-    /// (--once-per). The latest 100 are known.
+    /// The latest first: when the host last asked for the lock, and the result: the host took the lock, others had it, or the
+    /// job had succeeded (--once-per). The latest 100 hosts are known.
     #[arg(long, conflicts_with = "ran_within")]
     pub(crate) hosts: bool,
-    /// Refresh every D [default: 2s]; on a terminal in place, worst first
+    /// Refresh every D [default: 2s]; on a terminal in place; a list worst first
     ///
-    /// On a terminal q ends it, as Ctrl-C does.
+    /// On a terminal q ends the watch, as Ctrl-C does.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
     pub(crate) watch: Option<Duration>,

@@ -85,8 +85,8 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// Variables that tell the job where the locks are: one for each flag, and [`ON_DEFAULT`]. The job finds the other
-    /// settings as redlock does.
+    /// Variables that tell the job where the locks are: see [`environment_of_job`]. The job finds the other settings as
+    /// redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are
     /// unique.
@@ -204,7 +204,7 @@ fn warning(name: &str) -> String {
     let name = name.replace(unprintable, "?");
     match means_address(&name) {
         true => format!("ignoring unknown variable {name} ({REDIS}?)"),
-        false => format!("ignoring unknown variable {name}; redlock --help names those there are"),
+        false => format!("ignoring unknown variable {name}; redlock --help names the known ones"),
     }
 }
 
@@ -435,8 +435,8 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(flag).collect()
 }
 
-/// Variables that tell the job where the locks are: one for each flag, and one that says whether the address is the
-/// default.
+/// Variables that tell the job where the locks are: one for each flag that was given, except `--label` and `--log`, and
+/// [`ON_DEFAULT`] if the address is the default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
     let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));
@@ -703,7 +703,7 @@ mod tests {
     #[test]
     fn an_unknown_variable_is_told() {
         for name in ["REDSI", "TIMEOUT", "TTL", "URLS"] {
-            let said = format!("ignoring unknown variable REDLOCK_{name}; redlock --help names those there are");
+            let said = format!("ignoring unknown variable REDLOCK_{name}; redlock --help names the known ones");
             assert_eq!(told(name), said);
         }
         assert_eq!(told("URL"), "ignoring unknown variable REDLOCK_URL (REDLOCK_REDIS?)");

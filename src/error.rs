@@ -112,13 +112,13 @@ impl fmt::Display for Error {
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }
             Error::Superseded { name, by } => {
-                write!(f, "{name:?}: superseded by {by}; without --newest it runs all the same")
+                write!(f, "{name:?}: superseded by {by}; for a rollback leave out --newest")
             }
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
                     Obstacle::OtherType(_) => "; redlock does not delete it",
-                    _ => "; redlock cannot stop that program; --force frees the lock while it may still be working",
+                    _ => "; redlock cannot stop that program; --force frees the lock, even if that program still works",
                 })
             }
             Error::NoQuorum { name: Some(name), .. } | Error::GrantedTooLate { name, .. } => {
@@ -198,8 +198,8 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error, as the end of a `run` whose job has not begun. A held lock, a wrong call and a wait that the user
-    /// ended stay as they are.
+    /// This error, as the end of a `run` whose job has not begun. Refusals (another
+    /// holder, `--once-per`, `--newest`), a wrong call and a wait that the user ended stay as they are.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -271,13 +271,13 @@ fn how(claim: Claim) -> String {
 fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs) -> fmt::Result {
     match found {
         NotOurs::NoneToReenter => {
-            write!(f, "the token does not hold {name:?} any more, so there is no lease to re-enter")
+            write!(f, "the token does not hold {name:?}, so there is no lease to re-enter")
         }
         NotOurs::NoneToRevoke => write!(f, "{name:?} is not held"),
         NotOurs::Free => write!(f, "{name:?} is not held: it was released before, or its lease ran out"),
         NotOurs::OtherToRevoke(held) => {
             let situation = held.situation(Duration::ZERO);
-            write!(f, "the holder of {name:?} has changed: it {situation}; run redlock status again")
+            write!(f, "{name:?} {situation}; this is not the lease of that token: run redlock status again")
         }
         NotOurs::Other(held) => {
             // `status` shows the start of a token with an ellipsis.
@@ -312,7 +312,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
 
 /// The advice if no server was configured, and none answers at the default address.
 const NO_SERVER: &str =
-    "set --redis or REDLOCK_REDIS, or start Redis at this address; for one machine, --redis local: starts its own";
+    "set --redis or REDLOCK_REDIS, or start Redis at this address; --redis local: starts one for this machine alone";
 
 /// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> Cow<'static, str> {

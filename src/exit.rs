@@ -1,4 +1,4 @@
-//! Every exit status of `redlock` with its sentence. The only file with status numbers.
+//! Every exit status of `redlock` with its meaning. Only this file and the help in cli.rs have the numbers.
 
 use crate::error::Error;
 use crate::lock::quorum;
@@ -37,7 +37,7 @@ impl Exit {
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
-    /// The lock is held by another, and the wait is over.
+    /// Another still holds the lock at the end of the wait, or `--once-per` or `--newest` forbids the run.
     pub(crate) const HELD: Exit = Exit::Status(75);
     /// `run`: the lease was lost while the command ran.
     pub(crate) const LOST: Exit = Exit::Status(76);

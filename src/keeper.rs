@@ -246,7 +246,7 @@ impl<'a> KeeperProcess<'a> {
 
     fn take(&mut self, order: Order) {
         match order {
-            // A stop is final: redlock has already reported the loss.
+            // A stop after a lost lease is final: the loss has been reported.
             Order::Deadline(_) | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline(deadline) => {
                 self.deadline = Some(deadline);

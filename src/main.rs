@@ -1,4 +1,4 @@
-//! Parse, run, print the error, exit. No decisions.
+//! Parses the command line, carries out the command, prints the error, and exits with the status.
 #![cfg_attr(not(test), no_main)]
 
 mod cli;
@@ -82,7 +82,7 @@ fn redlock(arguments: &[OsString]) -> Exit {
 /// Reports a failure: as text on standard error, and on standard output in the requested format.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    // -E is for a lock that another job has; a job that waits for itself is a mistake.
+    // -E is for a lock that another job has; a job that asks for a lock of its own is a mistake.
     let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,

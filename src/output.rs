@@ -185,8 +185,8 @@ fn revoked_message(name: &str, holder: &Holder) -> String {
 fn freed_message(name: &str, holder: &Holder) -> String {
     let job = match holder.lease {
         _ if holder.kept.is_some() => "its job had ended".to_owned(),
-        Some(left) => format!("its holder may go on working for up to {}", human(left)),
-        None => "its holder may go on working, and its lease would never have expired".to_owned(),
+        Some(left) => format!("its holder may still be working, and its lease had {} left", human(left)),
+        None => "its holder may still be working, and its lease would never have expired".to_owned(),
     };
     format!("freed {name:?}, which was held by {holder}: {job}")
 }
@@ -347,7 +347,7 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     if renewal.is_zero() {
         let token = holder.short_token();
         return Some(format!(
-            "by acquire: nothing renews it; if its script is dead, release NAME --force --token {token} frees it"
+            "taken by acquire: nothing renews it; if the script is dead, use release NAME --force --token {token}"
         ));
     }
     // If an extension made the lease last longer than a renewal does, no renewal is due.

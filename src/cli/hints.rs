@@ -23,18 +23,18 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     (
         &["run", "acquire"],
         "--exit-code --child-exit-code",
-        "-E N is the status of a lock that is held; the job's is passed on",
+        "-E N is the status if the lock is held; redlock passes the job's status on",
     ),
-    (&["run", "acquire"], "-o --close", "a lock is not an open file, so there is nothing to close for the job"),
-    (&["run", "acquire"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
+    (&["run", "acquire"], "-o --close", "a lock is not an open file, so there is nothing to close"),
+    (&["run"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
     (&["run"], "--max-time --maxtime --max-runtime --runtime --deadline --time-limit", "--max-run?"),
     (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
     (
         &["run"],
         "--signal --foreground --preserve-status --fg",
-        "the job gets signals, and its status is passed on, in any case",
+        "redlock always passes signals to the job, and the job's status on",
     ),
-    (&["log"], "-f --follow", "redlock status --watch follows"),
+    (&["log"], "-f --follow", "redlock status --watch?"),
     (&["log"], "--last --tail --max --count --limit", "-n?"),
     (&[], "--json -j -o --output", "--format json?"),
     (
@@ -81,7 +81,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
             format!("unexpected second argument; a token is written --token T: {form}")
         }
         ErrorKind::UnknownArgument if is_plain && name == "acquire" => {
-            format!("{text}; acquire starts no command: redlock run NAME -- COMMAND")
+            format!("{text}; acquire starts no command; use redlock run NAME -- COMMAND")
         }
         ErrorKind::UnknownArgument if is_plain && lacks_dashes => NO_DASHES.to_owned(),
         ErrorKind::UnknownArgument if is_plain => format!("{text}; {form}"),
@@ -92,7 +92,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         },
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => {
             let usual = match name {
-                "" => "redlock -h shows how it is used".to_owned(),
+                "" => "redlock -h lists the commands".to_owned(),
                 // The word may be an option of the job's command.
                 _ if lacks_dashes => NO_DASHES.to_owned(),
                 _ => format!("redlock {name} -h shows its options"),

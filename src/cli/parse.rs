@@ -57,7 +57,7 @@ fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> 
     let has = cli::formats(command);
     let list = has.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
     let why = match given {
-        Some(_) if has.is_empty() => format!("{command} has no --format: it prints no results of its own"),
+        Some(_) if has.is_empty() => format!("{command} has no --format"),
         Some(format) if !has.contains(format) => format!("{command} has no --format {}; it has {list}", format.word()),
         _ => return Ok(()),
     };
@@ -122,7 +122,7 @@ fn check(cli: &Cli) -> Result<(), String> {
         Command::Status(args) => check_status(args, &cli.common),
         Command::Log(args) => refuse(
             matches!(cli.common.format, Format::Chart | Format::Html) && (args.lines.is_some() || args.failed),
-            "a picture needs all runs of its time, so that a gap means that none ran; leave out -n and --failed",
+            "a picture needs all runs, or a gap could hide one; leave out -n and --failed",
         ),
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name: redlock wait NAME"),
         _ => Ok(()),

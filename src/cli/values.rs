@@ -104,8 +104,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err("a duration cannot be negative".to_owned());
     }
-    // humantime panics when the sum of the units overflows by exactly one second; no useful duration needs numbers that
-    // long.
+    // humantime panics when the sum of the units overflows by exactly one second. Short numbers never overflow.
     if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
         return Err("too long".to_owned());
     }

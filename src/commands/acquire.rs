@@ -114,7 +114,7 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {
-        (Error::Output(why), Ok(_)) => Error::Output(format!("{why}; {:?} was released again", lock.name)),
+        (Error::Output(why), Ok(_)) => Error::Output(format!("{why}; {:?} was released", lock.name)),
         (Error::Output(why), Err(_)) => Error::Output(format!("{why}; {:?} is free when its lease ends", lock.name)),
         (error, _) => error,
     }

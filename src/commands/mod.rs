@@ -28,7 +28,7 @@ use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::time::Duration;
 
-const NAMELESS: &str = "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together";
+const NAMELESS: &str = "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN";
 
 /// Executes a command.
 ///
@@ -117,7 +117,7 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     match fits_one_slot(&key) {
         true => Ok(key),
         false => Err(Error::Usage(format!(
-            "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
+            "the key {key:?} has a }} but no hash tag like {{this}}, so the keys of this lock could not share a slot in a Cluster"
         ))),
     }
 }
@@ -182,8 +182,8 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits at most this long. Prints warnings about them, and the settings with
-/// `--verbose`.
+/// Reads the settings, for a command that waits for at most `wait`. Prints warnings about them, and with `--verbose` the
+/// settings themselves.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.

@@ -41,8 +41,8 @@ fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> a
     let name = &lock.name;
     if revocation.is_free && !revocation.missed.is_empty() {
         let missed = revocation.missed.join(", ");
-        let what = if revocation.forgot.is_some() { "remembered" } else { "held" };
-        say(&format!("{name:?} may still be {what} on nodes ({missed}); run the command again"));
+        let what = if revocation.forgot.is_some() { "the number of --newest" } else { "a lease" };
+        say(&format!("{name:?}: some nodes may still have {what} ({missed}); run the command again"));
     }
     let is_json = common.format == Format::Json;
     if is_json || !common.quiet {

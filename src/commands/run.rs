@@ -74,7 +74,7 @@ fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     }
     let of_log = [("--once-per", args.once_per.is_some()), ("--keep-errors", args.keep_errors.is_some())];
     match of_log.into_iter().find(|(_, is_given)| *is_given && settings.log == 0) {
-        Some((option, _)) => Err(format!("{option} needs the log, which --log 0 switches off")),
+        Some((option, _)) => Err(format!("{option} needs the log, which is off (--log 0 or REDLOCK_LOG=0)")),
         None => Ok(()),
     }
 }

@@ -174,7 +174,8 @@ fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let others = "names that hash to the others cannot be locked";
     NoVote.when(slots < 16384, &format!("the Cluster serves only {slots} of 16384 slots: {others}"), advice)?;
     let moving = node.moving.clone()?;
-    let detail = format!("slot {} is being moved: its locks cannot be taken until that ends", first_names(&moving));
+    let detail =
+        format!("slot {} is being moved: no lock in it can be taken until the move ends", first_names(&moving));
     NoVote.when(!moving.is_empty(), &detail, "unless a move is in progress, run redis-cli --cluster fix")?;
     Ok("a Cluster, all slots served".to_owned())
 }
@@ -187,7 +188,7 @@ fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let advice = "use its primary, or redis+sentinel:// to find it";
     let detail = format!("a writable replica of {primary}: it grants locks beside its primary");
     Fail.when(role != "master" && told("slave_read_only") == "0", &detail, advice)?;
-    let detail = format!("a replica of {primary}, which cannot grant locks");
+    let detail = format!("a replica of {primary}: a replica cannot grant locks");
     NoVote.when(role != "master", &detail, advice)?;
     Ok("a primary".to_owned())
 }
@@ -255,7 +256,7 @@ fn persistence(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
         }
         _ => "set appendonly yes and appendfsync always, or set --quarantine to the longest lease",
     };
-    let detail = "a restart can lose locks; only redlock run re-acquires its lock";
+    let detail = "a restart can lose locks; only redlock run and --while-pid re-acquire their lock";
     Warn.when(length.is_zero() && single, detail, advice)?;
     let detail = "a restart can lose locks, and with --quarantine 0 others can take them at once";
     Fail.when(length.is_zero(), detail, advice)?;
@@ -310,7 +311,7 @@ fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let detail = format!("--replicas {asked}, but {connected} connected: no lock can be taken");
     NoVote.when(u64::from(asked) > connected, &detail, "lower --replicas, or add replicas")?;
     let one_lags = (0..connected).any(|number| lags(node.info.get(&format!("slave{number}")).unwrap_or_default()));
-    let detail = "a replica is not in sync: a failover to it loses leases";
+    let detail = "a replica is not in sync: a failover to it can lose leases";
     Warn.when(one_lags, detail, "check the replica's log, and the network to its primary")?;
     let fails_over = matches!(node.address.deployment(), Deployment::Sentinel { .. } | Deployment::Cluster(_));
     let advice = "use --replicas 1, or several independent primaries instead of replicas";
@@ -361,7 +362,7 @@ fn warn_of(names: &[String], what: &str, advice: &str) -> Result<(), Problem> {
 
 fn expiry(setup: &Setup) -> CheckResult {
     let advice = "if nothing uses them any more: redlock release NAME --force";
-    warn_of(&locks(setup)?.eternal, "these locks never expire, until they are released", advice)?;
+    warn_of(&locks(setup)?.eternal, "these locks last until they are released", advice)?;
     Ok("every lock under the prefix expires".to_owned())
 }
 
@@ -390,7 +391,7 @@ fn quarantine(setup: &Setup) -> CheckResult {
     let harm = if setup.quarantine.is_fixed { Fail } else { Warn };
     let detail =
         format!("{now}, but a lease of {needed} is in use: a restarted node may grant that lock to a second holder");
-    let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");
+    let advice = format!("set --quarantine {needed} (REDLOCK_QUARANTINE) on all hosts that use these nodes");
     harm.when(longest > length, &detail, &advice)?;
     Ok(format!("{now}: no lease is longer"))
 }

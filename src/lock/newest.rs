@@ -44,7 +44,7 @@ impl Newest {
 impl fmt::Display for Newest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Newest { number, host, pid, label, ago } = self;
-        f.write_str(&number.map_or_else(|| "what is no number".to_owned(), |number| number.to_string()))?;
+        f.write_str(&number.map_or_else(|| "something that is not a number".to_owned(), |number| number.to_string()))?;
         let known = [host.as_deref().map(safe), pid.map(|pid| format!("pid {pid}")), label.as_deref().map(safe)];
         let known: Vec<String> = known.into_iter().flatten().collect();
         if !known.is_empty() {

@@ -12,31 +12,31 @@ type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
 /// Every metric: a counter if its name ends in `_total`, else a gauge.
 const METRICS: [Metric; 14] = [
-    ("held", "Whether the lock is held, or reserved for the next in line (1), or free (0).", |of| {
+    ("held", "1 if the lock is held, or reserved for the next in line; 0 if it is free.", |of| {
         one(if known(of)?.state == State::Free { 0.0 } else { 1.0 })
     }),
     ("holder_info", "A holder of the lock, as labels.", holder),
     ("holders", "The number of leases on the lock.", |of| one(known(of)?.holder_count as f64)),
-    ("acquired_timestamp_seconds", "When the lease of that holder was acquired.", |of| seconds(named(of)?.acquired_at)),
+    ("acquired_timestamp_seconds", "When the lease in holder_info was acquired.", |of| seconds(named(of)?.acquired_at)),
     ("waiters", "The number of waiters in line.", |of| one(of.waiting? as f64)),
-    ("last_run_begin_timestamp_seconds", "When the last run began that has ended.", |of| seconds(last(of)?.began)),
+    ("last_run_begin_timestamp_seconds", "When the last ended run began.", |of| seconds(last(of)?.began)),
     ("last_run_end_timestamp_seconds", "When the last run ended.", |of| seconds(last(of)?.ended)),
     ("last_run_duration_seconds", "How long the last run lasted.", |of| seconds(last(of)?.duration)),
     ("last_run_wait_seconds", "How long the last run had waited in line.", |of| seconds(last(of)?.waited)),
     ("last_run_exit_status", "The exit status of the last run, if its command exited.", |of| {
         one(last(of)?.status?.into())
     }),
-    ("last_run_success", "Whether the last run exited with status 0 (1) or ended in another way (0).", |of| {
+    ("last_run_success", "1 if the last run exited with status 0, 0 if it ended in another way.", |of| {
         let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
         one(if last(of).filter(is_told)?.succeeded() { 1.0 } else { 0.0 })
     }),
-    ("last_success_timestamp_seconds", "When the last run ended that succeeded.", |of| {
+    ("last_success_timestamp_seconds", "When the last successful run ended.", |of| {
         seconds(of.memory.last_success.as_ref()?.ended)
     }),
-    ("last_failure_timestamp_seconds", "When the last run ended that failed.", |of| {
+    ("last_failure_timestamp_seconds", "When the last failed run ended.", |of| {
         seconds(of.memory.last_failure.as_ref()?.ended)
     }),
-    ("runs_total", "How many runs have said that they succeeded, and that they failed.", |of| {
+    ("runs_total", "How many runs have reported success, and failure.", |of| {
         let counts = of.memory.counts?;
         let each = [("success", counts.succeeded), ("failure", counts.failed)];
         Some(each.map(|(result, count)| (format!(",result=\"{result}\""), count as f64)).into())

@@ -98,7 +98,7 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> String {
 
 fn in_pem(error: &pem::Error, what: &str) -> String {
     match error {
-        pem::Error::NoItemsFound => format!("no {what} in PEM in it"),
+        pem::Error::NoItemsFound => format!("it has no {what} in PEM"),
         error => format!("not PEM: {error}"),
     }
 }

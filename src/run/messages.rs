@@ -145,7 +145,7 @@ impl Messages {
     pub(super) fn inner_hold(&self, valid_until: Boot) {
         let (name, left) = (&self.name, human(valid_until.left()));
         self.news(&format!(
-            "{name} stays locked: a redlock run --reentrant of the job still holds it; if that was killed, it is free in {left}"
+            "{name} stays locked: a --reentrant call of the job still holds it; if that call is dead, the lock is free in {left}"
         ));
     }
 

@@ -7,8 +7,8 @@ const LINES: [(&str, &str); 156] = [
     // A second argument: each command has a form of its own.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
-    ("acquire x y", "'y'; acquire starts no command: redlock run NAME -- COMMAND"),
-    ("acquire x -- true", "'true'; acquire starts no command: redlock run NAME -- COMMAND"),
+    ("acquire x y", "'y'; acquire starts no command; use redlock run NAME -- COMMAND"),
+    ("acquire x -- true", "'true'; acquire starts no command; use redlock run NAME -- COMMAND"),
     ("wait x y", "'y'; redlock wait NAME [--timeout D]"),
     ("doctor x", "'x'; redlock doctor"),
     ("completions bash zsh", "'zsh'; redlock completions SHELL"),
@@ -19,8 +19,8 @@ const LINES: [(&str, &str); 156] = [
     ("run x", "missing command: redlock run NAME -- COMMAND"),
     ("completions", "missing <SHELL>; redlock completions SHELL"),
     ("acquire --name", "a value is required for '--name <NAME>' but none was supplied"),
-    ("extend --token t", "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together"),
-    ("release --token t", "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together"),
+    ("extend --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
+    ("release --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
     ("extend x", "missing --token"),
     ("release x", "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now"),
     ("acquire x --token t", "missing --reentrant; redlock acquire NAME"),
@@ -48,7 +48,7 @@ const LINES: [(&str, &str); 156] = [
     ("-x", "'-x'; it is an option of run and acquire"),
     ("log --bogus", "'--bogus'; redlock log -h shows its options"),
     ("-n backup echo", "'-n'; it is an option of run, acquire and log"),
-    ("--bogus", "'--bogus'; redlock -h shows how it is used"),
+    ("--bogus", "'--bogus'; redlock -h lists the commands"),
     // Words of other tools.
     ("run x --nowait -- true", "'--nowait'; one try is the default, as with -n"),
     ("acquire x --no-wait", "'--no-wait'; one try is the default, as with -n"),
@@ -57,7 +57,7 @@ const LINES: [(&str, &str); 156] = [
     ("run -t 30s x -- true", "'-t'; run, acquire and extend have --ttl, wait has --timeout"),
     ("run -k 5 x -- true", "'-k'; run has --kill-after"),
     // flock
-    ("run -o x -- true", "'-o'; a lock is not an open file, so there is nothing to close for the job"),
+    ("run -o x -- true", "'-o'; a lock is not an open file, so there is nothing to close"),
     ("run -F x -- true", "'-F'; redlock stays beside the job, to renew the lease"),
     ("run -u x", "'-u'; put -- before the command: redlock run NAME -- COMMAND"),
     ("run --timeout 5 x -- true", "'--timeout'; run and acquire have --wait, wait has --timeout"),
@@ -86,9 +86,12 @@ const LINES: [(&str, &str); 156] = [
     ("run x --monitor-retry 5 -- true", "'--monitor-retry'; run and acquire have --wait, wait has --timeout"),
     (
         "run x --child-exit-code -- true",
-        "'--child-exit-code'; -E N is the status of a lock that is held; the job's is passed on",
+        "'--child-exit-code'; -E N is the status if the lock is held; redlock passes the job's status on",
     ),
-    ("run x --exit-code 3 -- true", "'--exit-code'; -E N is the status of a lock that is held; the job's is passed on"),
+    (
+        "run x --exit-code 3 -- true",
+        "'--exit-code'; -E N is the status if the lock is held; redlock passes the job's status on",
+    ),
     ("run x --shell=false -- true", "'--shell'; run has -c"),
     // etcdctl lock
     ("run x --endpoints h:1 -- true", "'--endpoints'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
@@ -97,12 +100,12 @@ const LINES: [(&str, &str); 156] = [
     ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
     ("run x --runtime 5 -- true", "'--runtime'; --max-run?"),
     ("run x --deadline 5 -- true", "'--deadline'; --max-run?"),
-    ("run x --signal KILL -- true", "'--signal'; the job gets signals, and its status is passed on, in any case"),
+    ("run x --signal KILL -- true", "'--signal'; redlock always passes signals to the job, and the job's status on"),
     (
         "run x --preserve-status -- true",
-        "'--preserve-status'; the job gets signals, and its status is passed on, in any case",
+        "'--preserve-status'; redlock always passes signals to the job, and the job's status on",
     ),
-    ("run x --foreground -- true", "'--foreground'; the job gets signals, and its status is passed on, in any case"),
+    ("run x --foreground -- true", "'--foreground'; redlock always passes signals to the job, and the job's status on"),
     // lockrun, setlock, solo
     ("run --lockfile=/tmp/x -- true", "'--lockfile'; the lock is NAME, a plain argument, or --name"),
     ("run x --maxtime=5 -- true", "'--maxtime'; --max-run?"),
@@ -113,7 +116,7 @@ const LINES: [(&str, &str); 156] = [
     // sem
     ("run --id x -- true", "'--id'; the lock is NAME, a plain argument, or --name"),
     ("run x --jobs 3 -- true", "'--jobs'; --slots?"),
-    ("run x --fg -- true", "'--fg'; the job gets signals, and its status is passed on, in any case"),
+    ("run x --fg -- true", "'--fg'; redlock always passes signals to the job, and the job's status on"),
     // cronsul, cronlock, crontabs
     ("run x --every 1d -- true", "'--every'; --once-per?"),
     ("run x --daily -- true", "'--daily'; --once-per?"),
@@ -129,15 +132,15 @@ const LINES: [(&str, &str); 156] = [
     ("get x", "unrecognized subcommand 'get'; redlock status?"),
     // tail, journalctl
     ("log -5", "'-5'; -n N shows the last N"),
-    ("log -f", "'-f'; redlock status --watch follows"),
-    ("log x --follow", "'--follow'; redlock status --watch follows"),
+    ("log -f", "'-f'; redlock status --watch?"),
+    ("log x --follow", "'--follow'; redlock status --watch?"),
     ("log --tail 5", "'--tail'; -n?"),
     ("log -n 0", "invalid value '0' for '--lines <N>': not a whole number from 1 to 1000000"),
     ("logs x", "unrecognized subcommand 'logs'; redlock log?"),
     // Misspelt words, and other words for options and commands.
     ("run x --reddis redis://h -- true", "'--reddis'; redlock run -h shows its options"),
     ("acquire x --verbos", "'--verbos'; --verbose?"),
-    ("relase x", "unrecognized subcommand 'relase'; redlock -h shows how it is used"),
+    ("relase x", "unrecognized subcommand 'relase'; redlock -h lists the commands"),
     ("run x --limit 3 -- true", "'--limit'; run and acquire have --slots, log has -n"),
     ("log x --limit 3", "'--limit'; -n?"),
     ("run -j 3 x -- true", "'-j'; --slots?"),
@@ -158,8 +161,8 @@ const LINES: [(&str, &str); 156] = [
     ("watch x", "unrecognized subcommand 'watch'; redlock status --watch?"),
     ("statu", "unrecognized subcommand 'statu'; status?"),
     // A form of results that the command does not have.
-    ("run x --format json -- true", "run has no --format: it prints no results of its own"),
-    ("--format text run x -- true", "run has no --format: it prints no results of its own"),
+    ("run x --format json -- true", "run has no --format"),
+    ("--format text run x -- true", "run has no --format"),
     ("status --format env", "status has no --format env; it has text, json, prometheus<any>"),
     ("acquire x --format prometheus", "acquire has no --format prometheus; it has text, json, env"),
     ("log --format env", "log has no --format env; it has text, json, chart, html"),

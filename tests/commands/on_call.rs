@@ -61,7 +61,7 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let way_out = format!("release NAME --force --token {}", &token[..8]);
-    let told = format!("by acquire: nothing renews it; if its script is dead, {way_out} frees it");
+    let told = format!("taken by acquire: nothing renews it; if the script is dead, use {way_out}");
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
     // A job that has re-entered the lease may renew it.
     let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();

@@ -196,8 +196,8 @@ fn the_messages_say_which_number_has_come() {
     let host = myself().1;
     redlock(&redis, "run -q backup --newest 43 --label nightly -- true").run();
     let said = format!(
-        "\"backup\": superseded by 43 ({host}, pid <n>, nightly), which came <duration> ago; without --newest it runs all \
-         the same"
+        "\"backup\": superseded by 43 ({host}, pid <n>, nightly), which came <duration> ago; for a rollback leave \
+         out --newest"
     );
     let older = redlock(&redis, "run backup --wait --newest 42 -- echo started").status(75);
     older.stderr(like(format!("redlock: {said}\n"))).run();

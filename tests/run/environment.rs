@@ -141,7 +141,7 @@ fn a_nested_redlock_finds_several_nodes_and_a_prefix_given_by_flags() {
 fn a_variable_that_redlock_does_not_have_is_named_and_never_honoured() {
     let redis = Redis::start();
     let test = || redlock(&redis, "acquire backup --format json").env("REDLOCK_TTL", "5m").stdout(any());
-    let said = "redlock: ignoring unknown variable REDLOCK_TTL; redlock --help names those there are\n";
+    let said = "redlock: ignoring unknown variable REDLOCK_TTL; redlock --help names the known ones\n";
     let object = test().stderr(like(said)).run().json();
     assert_eq!(object["ttl_ms"], 30_000);
     redis.command(&["FLUSHALL"]);
