@@ -1,4 +1,4 @@
-# The targets that people use. `make` needs Rust and gcc; what the others need besides, `deps` installs where it can.
+# The targets that people use. `make` needs Rust and gcc; `deps` installs what the other targets need, if it can.
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -14,24 +14,24 @@ COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
 .PHONY: build demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
-# Messages of panics name no directory of this machine. No crate has the time in it: with SOURCE_DATE_EPOCH for packages alone,
-# those with C code would be built anew by each `make dist` behind a `make build`, and the other way round.
+# Messages of panics name no directory of this machine. SOURCE_DATE_EPOCH is removed: no crate contains the time, and if only packages
+# set the variable, `make dist` after `make build` (and the other way round) would build the crates with C code again.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
 ANYWHERE = env -u SOURCE_DATE_EPOCH RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=/redlock \
     --remap-path-prefix=$(CARGO_DIRECTORY)/registry/src=/crates \
     --remap-path-prefix=$$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$$(rustc -vV | sed -n 's/^commit-hash: //p')"
 
-# Linked statically, at a fixed address: it starts in half the time. (Flags for the last step only: what cargo passes to all
-# crates would reach its own helpers too.)
+# Links redlock statically, at a fixed address: redlock then starts in half the time. (The flags are for redlock's own crate only: flags
+# for all crates would reach build scripts and procedural macros too.)
 STATIC = $(ANYWHERE) $(CARGO) rustc --release --locked --bin redlock -- -C target-feature=+crt-static -C relocation-model=static
 
 build dist deb rpm: export REDLOCK_VERSION = $(VERSION)$(COMMIT:%= (%))
 
-# All files of a package are as old as the last change.
+# All files of a package have the time of the last commit; without a repository, that of CHANGELOG.md.
 dist deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell \
     [ -e .git ] && git log -1 --format=%ct 2>/dev/null || date -r CHANGELOG.md +%s))
 
-# For another architecture, aarch64 say, with its cross compiler (Debian: gcc-aarch64-linux-gnu):
+# For another architecture, such as aarch64, with its cross compiler (Debian: gcc-aarch64-linux-gnu):
 #     rustup target add aarch64-unknown-linux-gnu
 #     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 #         cargo rustc --release --locked --bin redlock --target aarch64-unknown-linux-gnu -- -C target-feature=+crt-static
@@ -46,20 +46,20 @@ ifdef SERVER
 export TEST_SERVER := $(abspath $(or $(shell command -v $(SERVER)),$(error $(SERVER) cannot be executed)))
 endif
 
-# Most tests wait most of their time. The models compute, and fill the memory, of which each fork by a test copies the map: they run
-# by themselves.
+# Most tests wait most of their time, so three run on each core. The models run by themselves: they compute, and fill the memory, which
+# would slow down each fork by another test.
 THREADS = $(shell expr 3 \* $$(nproc))
 test: deps
 	$(APART) $(CARGO) test --locked --test main -- model::
 	$(APART) $(CARGO) test --locked -- --skip model:: --skip alone:: --skip chaos:: --test-threads=$(THREADS)
 	$(APART) $(CARGO) test --locked --test main -- chaos:: --test-threads=3
 
-# In a session of its own, which ^C ends too. Under Linux 6.18 with autogroup, beside loops in the same session, all other processes wait
-# for seconds at times, kernel threads too (git.kernel.org/torvalds/c/b3d99f43c72b mends it).
+# Runs tests in a session of their own; the trap ends them with ^C. Under Linux 6.18 with autogroup, busy loops in the session of a
+# terminal at times stop all other processes for seconds, even kernel threads (git.kernel.org/torvalds/c/b3d99f43c72b mends this).
 APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT QUIT TERM; wait $$!' --
 
-# All models beside each other: for each search its states, its time, how far it went or after how many steps it found the fault of the
-# clause that was left out, its bounds. LARGE=1 searches larger bounds too, which takes minutes and gigabytes.
+# Runs all models side by side. Prints for each search its states, its time, its bounds, and how far it went, or after how many steps it
+# found the fault of a left-out clause. LARGE=1 searches larger bounds too, which takes minutes and gigabytes.
 model: export TEST_MODELS = $(CURDIR)/target/models
 model: export LARGE_MODELS = $(LARGE)
 model: deps
@@ -68,19 +68,20 @@ model: deps
 	@sort $(TEST_MODELS)
 	@awk '{ states += $$2 } END { print NR " searches, " states " states" }' $(TEST_MODELS)
 
-# Attacks for so many MINUTES (6), from this SEED on (any), on SERVERS=one,three,five,sentinel,cluster,local (all of them): tests/chaos.
-# Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows. If python3 has redis-py
-# (python3-redis), redis-py takes part, on one Redis that remembers.
+# Chaos (tests/chaos): attacks for MINUTES (6), beginning with SEED (drawn by chance), on SERVERS=one,three,five,sentinel,cluster,local
+# (all of them). Each attack prints its figures and its seed, which repeats the attack, as far as the scheduler allows. If python3 has
+# redis-py (python3-redis), redis-py takes part, on one Redis that forgets nothing.
 chaos: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) SERVERS=$(SERVERS) $(CARGO) test --locked --test main -- --ignored --nocapture chaos::as_long_as_asked
 
-# Hostile input for so many MINUTES (3), from this SEED on (any): arguments, variables, redlock.conf, replies, records. A trial that fails
-# tells its own seed.
+# Hostile input for MINUTES (3), beginning with SEED (drawn by chance): arguments, variables, redlock.conf, replies, records. A trial that
+# fails prints its own seed.
 fuzz: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) $(CARGO) test --locked --test main -- --ignored --nocapture --test-threads=1 fuzz::as_long_as_asked
 
-# Breaks the program in COUNT (50) places, one after the other, drawn by SEED (1) in the scripts or, with OF=rust, in src: which tests
-# notice each (tests/mutants.sh). A minute for most, more for those that live. cargo-mutants lists those of Rust.
+# Breaks the program in COUNT (50) places, one after the other, drawn by SEED (1) in the scripts or, with OF=rust, in src, and prints which
+# tests find each break (tests/mutants.sh). Most breaks take a minute; a break that no test finds takes longer. cargo-mutants lists the
+# places in Rust.
 OF = lua
 COUNT = 50
 mutants: export PATH := $(CURDIR)/target/cargo-mutants/bin:$(PATH)
@@ -88,9 +89,9 @@ mutants: deps
 	[ $(OF) = lua ] || command -v cargo-mutants >/dev/null || $(CARGO) install --locked --root target/cargo-mutants cargo-mutants
 	tests/mutants.sh --drawn $(OF) $(COUNT) $(or $(SEED),1)
 
-# Measures the promises that a slow or busy machine cannot keep: how long before the expiry large jobs and those of short leases are
-# dead, how soon a released lock is taken, how soon an interrupted call ends (tests/alone). On a quiet machine all of it passes.
-# With MARGIN_ROUNDS=200 each case is tried so often, with INTERRUPT_ROUNDS=1000 so many calls are interrupted.
+# Measures the promises that a slow or busy machine cannot keep: how long before the expiry large jobs, and jobs of short leases, are dead;
+# how soon a released lock is taken; how soon an interrupted call ends (tests/alone). On a quiet machine all of these tests pass.
+# MARGIN_ROUNDS=200 tries each case 200 times, INTERRUPT_ROUNDS=1000 interrupts 1,000 calls.
 margins: deps
 	$(CARGO) test --locked --test main -- --nocapture --test-threads=1 alone::
 
@@ -98,20 +99,20 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
-# Peers that are not installed are left out: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' measures only some of it
-# (benches/compare.rs). The program that would be installed is measured; cargo builds another in its place.
+# Leaves out peers that are not installed: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' runs only these sections of
+# benches/compare.rs. The measured program is a copy of the one that would be installed: cargo bench builds another in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked -- $(ONLY)
 
-# Very many at once, on servers of their own: 100 runs, 300 waiters, 1,000 locks, places and readers, 30 jobs that renew eight times a
+# Very many at once, on servers of their own: 100 runs, 300 waiters, 1,000 locks, slots and readers, 30 jobs that renew eight times a
 # second; ten times as many with LOAD=full (6,000 processes, 6 GB). Prints what each costs, and fails if a call fails, a lease is lost,
-# a script takes 5 ms, or memory, descriptors or connections grow.
+# a script of a list takes 5 ms, or memory, descriptors or connections grow.
 load: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock LOAD=$(LOAD) $(CARGO) bench --locked -- load
 
-# Writes man/ and completions/ anew from src/cli.rs with man/src/ and completions/src/.
+# Generates man/ and completions/ from src/cli.rs, man/src/ and completions/src/.
 man:
 	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
 
@@ -132,7 +133,7 @@ uninstall:
 	    bash-completion/completions/redlock fish/vendor_completions.d/redlock.fish) $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	rm -rf $(DEST)/share/doc/redlock
 
-# Packages of a static binary with all that belongs to it. Cargo.toml says who answers for them.
+# Packages of the static binary, with man pages, completions, documents and licenses. Cargo.toml names the maintainer.
 OUT = target
 MACHINE := $(shell uname -m)
 XZ = 6
@@ -146,13 +147,13 @@ define stage
 	CARGO="$(CARGO)" man/package/third-party-licenses > $(1)$(3)/$(DOC)/third-party-licenses.txt
 endef
 
-# No umask changes the modes.
+# Sets the modes of all files, whatever the umask.
 modes = chmod -R u=rwX,go=rX
 
-# The sums of all packages of this version that were made.
+# Writes the checksums of all packages of this version that were made.
 sums = cd $(OUT) && find . -maxdepth 1 -type f -name 'redlock[-_]$(VERSION)-*.*' -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS
 
-# For each machine without a package manager of these: to be unpacked in /usr/local or the like.
+# For machines with neither dpkg nor rpm: to be unpacked in /usr/local or the like.
 dist:
 	$(STATIC)
 	$(call stage,$(OUT)/$(NAME),,)
@@ -162,7 +163,7 @@ dist:
 	@$(sums)
 	@echo "made $(OUT)/$(NAME).tar.gz"
 
-# For Debian, Ubuntu and their kin.
+# For Debian, Ubuntu and their derivatives.
 deb: ARCHITECTURE = $(shell dpkg --print-architecture)
 deb: deps
 	$(STATIC)
@@ -182,7 +183,7 @@ deb: deps
 	DPKG_DEB_THREADS_MAX=1 dpkg-deb --root-owner-group -Zxz -z$(XZ) --build $(OUT)/deb $(OUT)
 	@$(sums)
 
-# For Fedora, RHEL, SUSE and their kin.
+# For Fedora, RHEL, SUSE and their derivatives.
 rpm: deps
 	$(STATIC)
 	$(call stage,$(OUT)/rpm,,/usr)
@@ -197,20 +198,21 @@ rpm: deps
 	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
 
 # To release: the version in Cargo.toml and the day in the newest heading of CHANGELOG.md, make man, make keep-release, a commit;
-# make test lint model chaos check-packages reproducible; a tag v$(VERSION), of which .github/workflows/ci.yml makes a release with all that
-# stands in SHA256SUMS; cargo publish.
+# make test lint model chaos check-packages reproducible; a tag v$(VERSION), from which .github/workflows/ci.yml makes a release with the
+# packages in SHA256SUMS; cargo publish.
 release:
 	$(MAKE) dist
 	$(MAKE) deb
 	$(MAKE) rpm
 
-# The distributions' own checkers judge the packages. Intended findings stand in man/package with their reasons.
+# The distributions' own checkers judge the packages. man/package has the intended findings, with their reasons.
 check-packages: deps release
 	lintian --allow-root --fail-on error,warning $(OUT)/redlock_$(VERSION)-1_*.deb
 	rpmlint --strict --config man/package/rpmlint.toml $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm
 
-# Makes all packages of the last commit twice and compares them: in another directory, of a user with another home and umask, and packed
-# two days later (rustc hangs in a false time, so what it is called by is in this one). This takes as long as two builds.
+# Makes all packages of the last commit twice, and compares them. The second time the directory, the home and the umask are others, and the
+# date is two days later. (rustc hangs under a false date, so the scripts in $(TWICE)/bin give cargo and rustc the true date.) This takes
+# as long as two builds.
 TWICE = $(abspath $(OUT))/twice
 reproducible: deps
 	rm -rf $(TWICE) && mkdir -p $(TWICE)/bin $(TWICE)/home/registry
@@ -225,14 +227,15 @@ reproducible: deps
 	    PATH=$(TWICE)/bin:$$PATH faketime '+2 days' $(MAKE) -C $(TWICE)/home/second release
 	diff $(TWICE)/first/target/SHA256SUMS $(TWICE)/home/second/target/SHA256SUMS
 
-# Keeps what this version sends to its servers, for the test that runs it beside later versions. Once for each release, right before it.
+# Records the requests of this version, for the test that mixes them with those of later versions. Run it once for each release, right
+# before the release.
 keep-release:
 	WRITE_RELEASE=1 $(CARGO) test --locked --test main releases::what_this_version_sends_can_be_kept
 
 clean:
 	$(CARGO) clean
 
-# Programs that are needed besides, and the package that brings each.
+# The programs that the targets need, each with the Debian package that has it.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
     dpkg-deb:dpkg rpmbuild:rpm perl:perl-base
@@ -243,7 +246,7 @@ rpm: NEEDS = rpmbuild:rpm
 check-packages: NEEDS = lintian:lintian rpmlint:rpmlint
 reproducible: NEEDS = faketime:faketime
 
-# Without root and sudo, missing packages are named instead.
+# Without apt-get, or without root and sudo, the missing packages are named instead.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 CAN_INSTALL := $(shell command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; } && echo yes)
 

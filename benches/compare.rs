@@ -1,10 +1,9 @@
-//! `make bench`: redlock on one, three and five masters and over TLS, beside the least that such a program has to do (floor.c), flock,
-//! etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Peers that are not installed are named and
-//! left out. `make bench ONLY='run crowd'` measures only what is named so: run, crowd, acquire, wire, thousand, memory, away,
-//! instructions.
-//! `make load` is this program too (load.rs).
+//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with floor.c and keeper.c, which do the least possible,
+//! flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Names the peers that are not installed, and
+//! leaves them out. `make bench ONLY='run crowd'` runs only these sections; the sections are run, crowd, acquire, wire, thousand, memory,
+//! away and instructions. `make load` runs load.rs, which is part of this program.
 //!
-//! The binary is also the job that the contenders run, and the polling peer.
+//! This binary is also the job that the contenders run (`--hold`), and the polling peer (`--poll`).
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -35,7 +34,7 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("--hold") => measure::hold(&arguments[1..]),
         Some("--poll") => peers::poll(&arguments[1..]),
-        // `cargo test --all-targets` runs benchmarks too, without this flag.
+        // Only `cargo bench` gives this flag: `cargo test --all-targets` must not run the benchmarks.
         _ if arguments.iter().any(|one| one == "--bench") => {
             let sections = arguments.into_iter().filter(|one| !one.starts_with('-')).collect();
             compare(sections);
@@ -90,7 +89,8 @@ fn compare(sections: Vec<String>) {
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// The cost of running a command that does nothing, and what of it no such program can save: the command itself, the requests.
+/// The cost of running a command that does nothing. The command itself, a request and the scripts' time are printed apart: no such program
+/// can save these.
 fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut alone = Samples::default();
@@ -102,14 +102,14 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
             alone.add(taken);
         }
         let mut times = vec![None; peers.len()];
-        // In another order each time: what runs before leaves its caches behind.
+        // The order changes each time, since a program finds the caches that the program before has left.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
             if round % peer.seldom == 0 {
                 times[at] = Some(time(&mut (peer.command)("bench-true", &["true".to_owned()])));
             }
         }
-        // The first ones find cold caches, and scripts that the server has not seen.
+        // The first five rounds find cold caches, and a server that does not know the scripts.
         if round >= 5 {
             times.iter().zip(&mut samples).for_each(|(time, samples)| time.iter().for_each(|time| samples.add(*time)));
             rounds.push(times);
@@ -132,8 +132,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// How many times longer redlock on one master took than each other in the same round: what slows the machine down for a while slows
-/// both.
+/// Prints how many times longer redlock on one master took than each other peer in the same round: other load on the machine slows both
+/// down.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);
@@ -159,7 +159,7 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-/// Taking and giving up, with nothing in between.
+/// The cost of a lock that is acquired and released at once.
 fn acquire_and_release(nodes: &Nodes) {
     let mut table = Table::new("acquire, then release");
     let url = nodes.urls(1);
@@ -201,7 +201,7 @@ fn pair(urls: &str) -> Duration {
     begin.elapsed()
 }
 
-/// Memory of a `run` that runs, and of the process that keeps its job.
+/// The memory of a `redlock run` while its job runs, and of its keeper.
 fn resident(url: &str) {
     let mut run = redlock(url);
     let child = run.args(["run", "-q", "--name", "bench-memory", "--", "sleep", "60"]);
@@ -211,7 +211,7 @@ fn resident(url: &str) {
         below = support::descendants(child.id());
         below.len() == 2
     });
-    // Until both have come to rest.
+    // Both processes finish their starting work.
     std::thread::sleep(ms(200));
     let [own, keeper] = [child.id(), below[0]].map(memory);
     println!("\nmemory of a running `redlock run`, in KiB");
@@ -221,7 +221,7 @@ fn resident(url: &str) {
     child.wait().unwrap();
 }
 
-/// Five masters, each 20 ms away.
+/// The cost of `acquire` on five masters, each 20 ms away.
 fn five_masters_away() {
     let servers = Redis::several(5);
     let away = || Mode::Delay(ms(20));
@@ -251,7 +251,7 @@ fn five_masters_away() {
     table.print();
 }
 
-/// The cost of the two scripts that each run has, which a busy machine does not change.
+/// Counts the instructions of the two scripts that each run calls; a busy machine does not change the count.
 fn instructions() {
     println!("\nwhat the scripts of a run cost the server, in instructions");
     if !peers::installed("valgrind", &["--version"]) {
@@ -262,7 +262,7 @@ fn instructions() {
     time(Command::new(script).env("REDLOCK", peers::redlock_binary()));
 }
 
-/// The job that contenders run: `--hold MS FILE ID`.
+/// The command of the job that contenders run: `--hold MS FILE ID`.
 fn holding(time: Duration, file: &std::path::Path, id: usize) -> Vec<String> {
     let time = time.as_millis().to_string();
     let file = file.display().to_string();

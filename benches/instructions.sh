@@ -1,8 +1,8 @@
 #!/bin/bash
-# What the two scripts of `redlock run -- true` cost the server, in instructions:
+# Counts the instructions that the two scripts of `redlock run -- true` cost the server, for this tree and for each git revision:
 #     benches/instructions.sh [REVISION]...
-# counts those of this tree, and of each git revision. The server runs under valgrind, which counts each call by itself: a busy machine
-# changes nothing. The server knows the scripts, and the lock has been held before.
+# The server runs under valgrind, which counts each call apart: a busy machine changes nothing. The counted calls come when the server knows
+# the scripts, and the log of the lock is full.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=$PWD/target/instructions
@@ -10,7 +10,7 @@ RUNS=40
 FIRST=25 # runs that bring the scripts, make the keys and fill the log
 mkdir -p "$OUT"
 
-# The binary of revision $1, built once; without a revision, of this tree (REDLOCK: the one that `make bench` has built).
+# The path of the binary of revision $1, built once; without a revision, of this tree (the one in REDLOCK, which `make bench` has built).
 binary() {
     if [ -z "$1" ] && [ -n "${REDLOCK:-}" ]; then
         echo "$REDLOCK"

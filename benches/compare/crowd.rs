@@ -1,4 +1,4 @@
-//! Many contenders for one lock: how it changes hands, and what it costs to wait.
+//! Many contenders for one lock: the cost of a handover, and of waiting.
 
 use crate::holding;
 use crate::measure::{Samples, Table, notes, processor_time};
@@ -10,16 +10,15 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Contenders behind one who holds the lock until the gate is opened.
+/// A holder of the lock, which releases it when the gate is opened, and the contenders behind this holder.
 pub(crate) struct Crowd {
     directory: Directory,
     pub(crate) children: Vec<Child>,
 }
 
 impl Crowd {
-    /// The holder has id 0, and the others follow in order.
-    ///
-    /// `joined` waits until the last one has come, where order matters.
+    /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. If the order matters, `joined` waits
+    /// until the contender of this id stands in line.
     fn gather(count: usize, hold: Duration, command: impl Fn(&[String]) -> Command, joined: impl Fn(usize)) -> Crowd {
         let mut crowd = Crowd { directory: Directory::new(), children: Vec::new() };
         let log = crowd.log();
@@ -57,7 +56,7 @@ impl Crowd {
     }
 }
 
-/// True in the process of the job.
+/// True for the process of a job.
 fn is_holding(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|&byte| byte == 0);
@@ -65,12 +64,12 @@ fn is_holding(pid: u32) -> bool {
     words.next() == Some(own.as_bytes()) && words.next() == Some(b"--hold")
 }
 
-/// From one's end to the next one's start, with 50 contenders who each hold for 20 ms.
+/// The time from one contender's end to the next one's start, with 50 contenders that each hold the lock for 20 ms.
 pub(crate) fn hand_over(peers: &[Peer]) {
     let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
     let peers: Vec<&Peer> = peers.iter().filter(|peer| !matches!(peer.waits, Waits::Never)).collect();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
-    // In turn, so that a machine that is slower for a moment is so for more than one of them.
+    // The peers take turns, so that a slow minute of the machine concerns more than one peer.
     for round in 0..3 {
         for (peer, samples) in peers.iter().zip(&mut samples) {
             if round == 0 || peer.seldom == 1 {
@@ -102,7 +101,7 @@ fn queued(redlock: impl Fn() -> Command, name: &str, count: usize) {
     });
 }
 
-/// Waiters who come one after the other.
+/// A holder and waiters of redlock; each waiter comes when the waiter before stands in line.
 pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     let url = redis.tcp_url();
     let queue = format!("{{redlock:{name}}}:\u{1f}queue");
@@ -122,14 +121,14 @@ pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd 
     })
 }
 
-/// Requests that the server gets for each handover.
+/// The number of requests that the server gets for each handover.
 pub(crate) fn wire(redis: &Redis, count: usize) {
     let name = format!("bench-wire-{count}");
     let mut crowd = gather_redlocks(redis, &name, count);
     drain(redis, &mut crowd, count);
 }
 
-/// Lets all of them have the lock in turn, and counts.
+/// Lets all waiters have the lock in turn, and prints the requests and the time of a handover.
 pub(crate) fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
     let monitor = Monitor::new(redis);
     crowd.open_gate();
@@ -145,7 +144,7 @@ pub(crate) fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
     in_order(&crowd.log(), count);
 }
 
-/// From each one's end to the next one's start.
+/// The times from each job's end to the next job's start.
 fn gaps(log: &Path) -> Samples {
     let mut samples = Samples::default();
     for pair in notes(log).windows(2) {
@@ -166,7 +165,7 @@ fn in_order(log: &Path, count: usize) {
 /// The cost of a thousand waiters while nothing happens, and of their handovers.
 pub(crate) fn thousand(redis: &Redis) {
     let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
-    // Those who came last are still telling who is first.
+    // The last waiters finish joining the line.
     std::thread::sleep(Duration::from_secs(2));
     let pids: Vec<u32> =
         crowd.children[1..].iter().flat_map(|child| [vec![child.id()], children_of(child.id())].concat()).collect();
@@ -175,7 +174,7 @@ pub(crate) fn thousand(redis: &Redis) {
     let (before, used) = (commands(), processor_time(&pids));
     let time = Duration::from_secs(10);
     std::thread::sleep(time);
-    // One of them is the question itself.
+    // One of the commands is the second INFO.
     let commands = (commands() - before - 1.0) / time.as_secs_f64();
     let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
     let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();
@@ -189,7 +188,7 @@ pub(crate) fn thousand(redis: &Redis) {
     drain(redis, &mut crowd, 1000);
 }
 
-/// The child of a process that has one: a keeper, or its job. Cheaper than looking through all processes for each of a thousand.
+/// The children of a process: redlock's keeper, or the keeper's job. Looking through all processes for each of a thousand would cost more.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

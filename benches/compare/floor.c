@@ -1,6 +1,7 @@
 /*
- * floor PORT KEY COMMAND [ARG]...: the least that `redlock run` has to do. Connects to Redis, sets the key, forks a process that starts the
- * command and waits for it, and deletes the key. No waiting, no renewal, no signals, no message, no name in the queue or the log.
+ * floor PORT KEY COMMAND [ARG]...: the least that a lock around a command must do. Connects to Redis, sets the key, forks a process that
+ * starts the command and waits for its end, and deletes the key. Does not wait, does not renew, passes no signals on, prints nothing, keeps
+ * no log.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +16,7 @@
 
 extern char **environ;
 
-/* True if the server answers this request like that. */
+/* True if the server's answer to this request begins with `answer`. */
 static int ask(int server, const char *request, const char *answer) {
     char got[64];
     ssize_t length = strlen(request);
@@ -23,7 +24,7 @@ static int ask(int server, const char *request, const char *answer) {
            memcmp(got, answer, strlen(answer)) == 0;
 }
 
-/* The exit status of this child. */
+/* Waits for this child; its exit status, or 1 after a signal. */
 static int end_of(pid_t child) {
     int status = 0;
     waitpid(child, &status, 0);

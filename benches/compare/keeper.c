@@ -1,8 +1,8 @@
 /*
- * keeper PORT TAKE RELEASE NAME COMMAND [ARG]...: the honest floor of `redlock run`: what a program has to do that keeps its promises in
- * the usual case, without anything that it may never need. The scripts of these SHA-1s, with the same arguments; a keeper, forked
- * before, that is the job's parent, owns the deadline and kills the job when it comes, or when its own parent dies; signals are
- * passed on. No waiting in line, no renewal (the job ends before the first is due), one node, no message, no option.
+ * keeper PORT TAKE RELEASE NAME COMMAND [ARG]...: the least that a program must do to keep the promises of `redlock run` in the usual case.
+ * Calls the scripts with these SHA-1s, with redlock's arguments. Forks a keeper beforehand: the keeper is the job's parent, and kills the job
+ * at the deadline, or when its own parent dies. Passes signals on. Does not wait in line, does not renew (the job ends before the first
+ * renewal is due), knows one node, prints nothing, has no option.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@
 
 static const char *const PARTS[] = {"lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"};
 
-/* What the two processes tell each other. */
+/* A message between the program and its keeper. */
 struct message {
     enum { DEADLINE, GO, SIGNAL, STARTED, ENDED } kind;
     int number;
@@ -49,7 +49,7 @@ static void arm(int timer, struct timespec at) {
     timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* The keeper: the job's parent. Ends with it, or ends it. */
+/* The keeper, the job's parent. Starts the job, kills it at the deadline, and exits when the program has hung up. */
 static void keep(int socket, char **command) {
     sigset_t child_only;
     sigemptyset(&child_only);
@@ -129,7 +129,7 @@ static void pair(const char *name, const char *text) {
     word(text);
 }
 
-/* The beginning of a call of this script with so many arguments. */
+/* Begins a call of the script with this SHA-1, with this number of pairs of name and value. */
 static void call(const char *sha, const char *name, int pairs) {
     length = 0;
     add("*%d\r\n", 3 + 9 + 2 * pairs);
@@ -142,7 +142,7 @@ static void call(const char *sha, const char *name, int pairs) {
     }
 }
 
-/* Sends the call, and waits for its answer as for a signal or the end of the keeper. True if the answer has this word. */
+/* Sends the call, and waits for the answer, a signal or the end of the keeper. True if the answer has come, and has the expected word. */
 static int ask(int server, int signals, int keeper, const char *expected, char *got, size_t size) {
     struct pollfd all_of[] = {{signals, POLLIN, 0}, {keeper, POLLIN, 0}, {server, POLLIN, 0}};
     if (send(server, request, length, MSG_NOSIGNAL) != (ssize_t)length) return 0;
@@ -227,7 +227,7 @@ int main(int count, char **words) {
     pair("token", token), pair("hold", "base"), pair("outcome", "exited"), pair("code", text("%d", status)), pair("run_id", id);
     pair("began", began), pair("claim", "exclusive");
     pair("entry", text("{\"t\":\"%s\",\"f\":\"%s\",%s", token, now, run));
-    /* The keeper goes meanwhile, which ends no wait for the answer. */
+    /* The keeper exits meanwhile: its end, and signals, must not end the wait for the answer. */
     if (!ask(server, -1, -1, "released", got, sizeof got)) return 76;
     waitpid(keeper, NULL, 0);
     return status;

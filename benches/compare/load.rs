@@ -1,5 +1,5 @@
-//! `make load`: very many at once, for a bounded time. Each stage prints its figures, and fails on what would be a fault: a call that
-//! fails, a lease that is lost, a script that takes too long, memory, descriptors or connections that grow.
+//! `make load`: very many at once, for a bounded time. Each stage prints its figures. A stage fails if a call fails or a lease is lost; the
+//! lists fail if a script takes too long, the renewals if memory, descriptors or connections grow.
 
 use crate::crowd::{children_of, drain, gather_redlocks};
 use crate::measure::{memory, processor_time};
@@ -8,11 +8,11 @@ use crate::support::{Redis, die_with_parent, eventually, ms};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No script takes longer, however many there are.
+/// A script of `status` and `log` takes less than this, however many locks and holders there are.
 const LONGEST_SCRIPT: Duration = ms(5);
 const LONG: Duration = Duration::from_secs(120);
 
-/// All stages, with a tenth of the full counts unless LOAD=full.
+/// Runs all stages, with a tenth of the full counts unless LOAD=full.
 pub(crate) fn load() {
     let share = if std::env::var("LOAD").is_ok_and(|load| load == "full") { 1 } else { 10 };
     runs_at_once(1_000 / share);
@@ -21,7 +21,7 @@ pub(crate) fn load() {
     renewals(300 / share, Duration::from_secs(60 / u64::try_from(share).unwrap()).max(Duration::from_secs(20)));
 }
 
-/// A server that records its slow scripts.
+/// Starts a server that records scripts of more than 0.5 ms.
 fn server() -> Redis {
     let arguments = ["--maxclients", "10000", "--slowlog-log-slower-than", "500", "--slowlog-max-len", "100000"];
     let redis = Redis::with_tcp(&arguments);
@@ -33,7 +33,7 @@ fn number(redis: &Redis, field: &str) -> u64 {
     redis.info(field).parse().unwrap()
 }
 
-/// Prints what the server has had to do since it was started.
+/// Prints how much work the server has had since it was started.
 fn print_server(redis: &Redis) {
     println!(
         "  server: {} requests and commands in scripts, worst script {}, {:.1} MB, {} connections at the end",
@@ -66,14 +66,14 @@ fn finish(children: Vec<Child>) {
     }
 }
 
-/// Nothing is left of locks that were released, apart from their fences and their logs.
+/// Panics if a lock is still held.
 fn assert_free(redis: &Redis) {
     let locks: Vec<String> =
         redis.keys_without_the_memory().into_iter().filter(|key| key.starts_with("redlock:")).collect();
     assert!(locks.is_empty(), "still held: {locks:?}");
 }
 
-/// So many calls of `redlock run` are started as fast as they can be, each for a lock of its own.
+/// Starts `count` calls of `redlock run` as fast as possible, each for a lock of its own.
 fn runs_at_once(count: usize) {
     let (redis, begin) = (server(), Instant::now());
     let url = redis.tcp_url();
@@ -92,7 +92,7 @@ fn per(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e3 / count as f64
 }
 
-/// So many wait for one lock, then have it in turn.
+/// Lets `count` waiters wait for one lock, then have it in turn.
 fn waiters(count: usize) {
     let (redis, begin) = (server(), Instant::now());
     let mut crowd = gather_redlocks(&redis, "load", count);
@@ -115,7 +115,7 @@ fn waiters(count: usize) {
     print_server(&redis);
 }
 
-/// So many locks are held, and as many places of one, and readers of another; then they are listed.
+/// Holds `count` locks, as many slots of one lock, and as many shared leases of another; then lists them.
 fn holders(count: usize) {
     let redis = server();
     let url = redis.tcp_url();
@@ -160,7 +160,7 @@ fn holders(count: usize) {
     print_server(&redis);
 }
 
-/// What processes have, on average.
+/// The memory (KiB) and the descriptors of processes, on average.
 struct Resources {
     resident: u64,
     unshared: u64,
@@ -175,7 +175,7 @@ impl Resources {
         Resources {
             resident: all.iter().map(|one| one.resident).sum::<u64>() / count as u64,
             unshared: all.iter().map(|one| one.unshared).sum::<u64>() / count as u64,
-            // Rounded: some have one more or less for a moment.
+            // Rounded, since a process may have one descriptor more or less for a moment.
             descriptors: (pids.iter().map(descriptors).sum::<usize>() + count / 2) / count,
         }
     }
@@ -188,7 +188,7 @@ impl std::fmt::Display for Resources {
     }
 }
 
-/// So many jobs with a ttl of 500 ms, which renew eight times a second: an hour at a ttl of 1 s is 14,400 renewals.
+/// Runs `count` jobs with a ttl of 500 ms, which renew eight times a second; an hour at a ttl of 1 s would be 14,400 renewals.
 fn renewals(count: usize, time: Duration) {
     let redis = server();
     let url = redis.tcp_url();
@@ -223,7 +223,7 @@ fn renewals(count: usize, time: Duration) {
     );
     let now = [Resources::of(&own), Resources::of(&keepers)];
     println!("  redlock: {}\n  keeper:  {}", now[0], now[1]);
-    // A lost lease ends with 76.
+    // If a lease is lost, its call ends with 76, which fails here.
     finish(children);
     println!("  no lease was lost");
     assert_free(&redis);

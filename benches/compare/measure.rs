@@ -1,4 +1,4 @@
-//! Times, memory and processor use, and how they are shown.
+//! Measures times, memory and processor time, and prints tables of times.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{self, OpenOptions};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Durations of the same thing.
+/// The durations of many tries of the same thing.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
@@ -28,8 +28,7 @@ impl Samples {
     }
 }
 
-/// Rows of percentiles; the first one is what the others are compared with. On a machine that does other things too, the
-/// fastest tenth says most.
+/// Rows of percentiles; the ratios compare each row with the first. On a busy machine the fastest tenth (p10) says most.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,
@@ -60,7 +59,7 @@ impl Table {
     }
 }
 
-/// The duration of a command, which has to succeed.
+/// Runs a command, which must succeed, and returns its duration.
 pub(crate) fn time(command: &mut Command) -> Duration {
     let begin = Instant::now();
     let status = command.status().unwrap();
@@ -69,7 +68,7 @@ pub(crate) fn time(command: &mut Command) -> Duration {
     taken
 }
 
-/// One contender's time with the lock, on the clock that all processes share.
+/// The time for which one contender had the lock, by the clock that all processes share.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub(crate) from: Duration,
@@ -81,8 +80,8 @@ fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
 }
 
-/// The job `--hold MS FILE ID`: notes in FILE from when to when it ran. One that is to hold forever
-/// holds until there is a file FILE.go.
+/// The job `--hold MS FILE ID`: lasts MS milliseconds, and appends its start and its end to FILE. With MS 0 and ID 0 the job lasts until
+/// there is a file FILE.go.
 pub(crate) fn hold(arguments: &[String]) {
     let from = now();
     let [time, file, id] = arguments else { panic!("--hold MS FILE ID") };
@@ -93,7 +92,7 @@ pub(crate) fn hold(arguments: &[String]) {
     } else {
         std::thread::sleep(Duration::from_millis(time.parse().unwrap()));
     }
-    // One write, opened beforehand, so that the lines of several do not mix.
+    // A single write, so that lines of several jobs do not mix.
     let mut log = OpenOptions::new().create(true).append(true).open(file).unwrap();
     let line = format!("{} {} {id}\n", from.as_nanos(), now().as_nanos());
     log.write_all(line.as_bytes()).unwrap();
@@ -118,14 +117,14 @@ pub(crate) fn notes(file: &std::path::Path) -> Vec<Held> {
     notes
 }
 
-/// In KiB.
+/// The memory of a process, in KiB.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,
     pub(crate) unshared: u64,
 }
 
-/// The memory of a process.
+/// Reads the memory of a process.
 pub(crate) fn memory(pid: u32) -> Memory {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let sum = |fields: &[&str]| {
@@ -135,7 +134,7 @@ pub(crate) fn memory(pid: u32) -> Memory {
     Memory { resident: sum(&["Rss:"]), unshared: sum(&["Private_Clean:", "Private_Dirty:"]) }
 }
 
-/// Processor time that these processes have used, all threads together.
+/// The processor time that all threads of these processes have used.
 pub(crate) fn processor_time(pids: &[u32]) -> Duration {
     let threads = pids.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
     let used = threads.flatten().filter_map(|thread| {

@@ -1,4 +1,4 @@
-//! redlock and those that it is compared with: how each runs a command under a lock.
+//! redlock, and the programs that it is compared with: how each runs a command under a lock.
 
 use crate::measure::{Samples, time};
 use crate::support::{
@@ -10,30 +10,30 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Waits for the lock of that name and runs the job. Nothing is done between fork and exec, so that std starts it by
-/// posix_spawn, as a shell does: a copy of this process first would take longer than what is measured.
+/// Makes a command that waits for the lock of this name, and runs the job. The command must do nothing between fork and exec: std then
+/// starts it by posix_spawn, as a shell does. To copy this process would take longer than the measured programs.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
 /// A way of running a command under a lock.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// Only every so many rounds, since it is slow.
+    /// The peer runs in every `seldom`-th round; a slow peer has a number above 1.
     pub(crate) seldom: usize,
     pub(crate) waits: Waits,
     pub(crate) command: Contender,
 }
 
-/// How fifty contenders come to wait.
+/// How one learns that fifty contenders wait.
 pub(crate) enum Waits {
-    /// A held lock is none for it.
+    /// The peer does not wait for a held lock.
     Never,
-    /// For about so long after their start.
+    /// All contenders wait about this long after their start.
     After(Duration),
-    /// In redlock's line on these nodes.
+    /// The contenders stand in redlock's line: this command is redlock on their nodes.
     InLine(Box<dyn Fn() -> Command>),
 }
 
-/// Servers on this machine.
+/// The servers of the benchmark, on this machine.
 pub(crate) struct Nodes {
     pub(crate) masters: Vec<Redis>,
     tls: Tls,
@@ -47,7 +47,7 @@ impl Nodes {
         Nodes { masters, tls, authority }
     }
 
-    /// The addresses of so many masters.
+    /// The addresses of the first `count` masters.
     pub(crate) fn urls(&self, count: usize) -> String {
         let urls: Vec<String> = self.masters[..count].iter().map(Redis::tcp_url).collect();
         urls.join(",")
@@ -59,8 +59,8 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// The binary that `make bench` built as it would be installed, else cargo's; copied once, since a file whose pages were read piece by
-/// piece (after a boot, say) takes 0.2 to 0.6 ms longer to start than one that was written at once.
+/// A copy of the binary that `make bench` has built (REDLOCK), or of cargo's. A copy, since a file whose pages were read piece by piece, as
+/// after a boot, takes 0.2 to 0.6 ms longer to start than a file that was just written.
 pub(crate) fn redlock_binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -72,10 +72,10 @@ pub(crate) fn redlock_binary() -> &'static Path {
     })
 }
 
-/// redlock on these nodes, which have just been started where there are several.
+/// redlock on these nodes. Several nodes have just been started, so their quarantine is off.
 pub(crate) fn redlock(urls: &str) -> Command {
     let mut command = Command::new(redlock_binary());
-    // With it each error would gather a backtrace.
+    // With RUST_BACKTRACE each error would gather a backtrace.
     command.env("REDLOCK_REDIS", urls).env_remove("RUST_BACKTRACE");
     if urls.contains(',') {
         command.env("REDLOCK_QUARANTINE", "0");
@@ -89,10 +89,10 @@ with redis.Redis.from_url(sys.argv[1]).lock(sys.argv[2], timeout=30):
     status = subprocess.call(sys.argv[3:])
 sys.exit(status)";
 
-/// redlock on one master.
+/// The name of the peer that is redlock on one master.
 pub(crate) const OURS: &str = "redlock run";
 
-/// redlock as a peer; `redlock` is it on certain nodes.
+/// redlock as a peer; `redlock` makes its command for the nodes.
 fn ours(name: &'static str, redlock: impl Fn() -> Command + Clone + 'static) -> Peer {
     let status = redlock.clone();
     Peer {
@@ -127,7 +127,7 @@ fn all_of_ours(nodes: &Nodes) -> [Peer; 4] {
     ]
 }
 
-/// The peers that are installed, that with the least to do first, and those that are not.
+/// The installed peers, beginning with floor.c, and the names of the others.
 pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let url = nodes.urls(1);
@@ -197,7 +197,7 @@ pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'sta
     (found, missing)
 }
 
-/// A program of this folder: its arguments, the lock, the job.
+/// A program in C of this folder, called with these arguments, the name of the lock, and the job.
 fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     let command: Contender = Box::new(move |name, job| {
         let mut command = Command::new(&program);
@@ -207,7 +207,7 @@ fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     Peer { name, seldom: 1, waits: Waits::Never, command }
 }
 
-/// The scripts that a `run` calls by their names: TAKE and RELEASE. The server knows them then.
+/// The SHA-1s of the scripts that a `run` calls, TAKE and RELEASE. The server knows these scripts afterwards.
 fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     let mut run = redlock(url);
     run.args(["run", "-q", "--name", "bench-scripts", "--", "true"]);
@@ -219,7 +219,7 @@ fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     calls.filter_map(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// The interpreter itself, not a script that looks for it, if it has redis-py.
+/// The path of the python3 that has redis-py, if there is one: the interpreter itself, since a wrapper script would take time.
 fn python() -> Option<String> {
     let ask = ["-c", "import redis, sys; print(sys.executable)"];
     let answer = Command::new("python3").args(ask).stderr(Stdio::null()).output().ok()?;
@@ -242,7 +242,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// None where it is not installed.
+    /// Starts etcd; none if etcd or etcdctl is not installed.
     pub(crate) fn start() -> Option<Etcd> {
         if !installed("etcd", &["--version"]) || !installed("etcdctl", &["version"]) {
             return None;
@@ -274,7 +274,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The peer that everybody writes first: `--poll URL NAME JOB...`. SET NX every ms, nothing renewed, nobody watched.
+/// The peer that everybody writes first, `--poll URL NAME JOB...`: tries SET NX every ms, renews nothing, and watches no job.
 pub(crate) fn poll(arguments: &[String]) {
     let mut connection = redis::Client::open(arguments[0].as_str()).unwrap().get_connection().unwrap();
     let (name, token) = (format!("poll:{}", arguments[1]), uuid::Uuid::new_v4().to_string());
@@ -292,7 +292,7 @@ pub(crate) fn poll(arguments: &[String]) {
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// redis-py's Lock, taken and given up: by a program of its own each time, and in one that goes on.
+/// The times to acquire and release redis-py's Lock: with a new python3 for each pair, and in a single python3.
 pub(crate) fn python_pairs(url: &str) -> Option<(Samples, Samples)> {
     let interpreter = python()?;
     let pair = "
