@@ -40,7 +40,7 @@ pub(crate) enum Error {
     /// No quorum of nodes has answered. If there is no name, the command was about all locks under the prefix.
     /// `is_default`: no option or variable has named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
-    /// The nodes granted the lease too late to be of use, or the command was not started in time.
+    /// Too much of the lease had passed when it was granted, when the command was to start, or when the token was read.
     GrantedTooLate { name: String, ttl: Duration },
     /// A lease was lost before the command of `run` was started; `taken`: a node says that the lease was deleted or
     /// revoked.
@@ -65,8 +65,9 @@ pub(crate) enum Error {
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
     Free,
-    /// The lock is free: there is no lease to re-enter, or to revoke.
+    /// The token does not hold the lock, so there is no lease to re-enter.
     NoneToReenter,
+    /// The lock is free, so there is no lease to revoke.
     NoneToRevoke,
     Other(NamedObstacle),
     /// Others hold the lock, but not by the lease that was to be revoked.
@@ -274,7 +275,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
             write!(f, "the token does not hold {name:?}, so there is no lease to re-enter")
         }
         NotOurs::NoneToRevoke => write!(f, "{name:?} is not held"),
-        NotOurs::Free => write!(f, "{name:?} is not held: it was released before, or its lease ran out"),
+        NotOurs::Free => write!(f, "{name:?} is not held: the lease was released or ran out, or the name is wrong"),
         NotOurs::OtherToRevoke(held) => {
             let situation = held.situation(Duration::ZERO);
             write!(f, "{name:?} {situation}; this is not the lease of that token: run redlock status again")

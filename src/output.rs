@@ -40,7 +40,7 @@ const LINE: usize = 2000;
 /// Results are written in parts of this many bytes.
 const BUFFER: usize = 64 << 10;
 
-/// A message as a line of standard error. The message may quote other users and programs.
+/// A message as a line that begins with redlock's name. The message may quote other users and programs.
 pub(crate) fn line(message: &str) -> String {
     format!("redlock: {}", printable(message, LINE))
 }
@@ -65,10 +65,10 @@ fn not_written(error: &std::io::Error) -> Error {
     Error::Output(format!("the result could not be written: {}", reason(error)))
 }
 
-/// Writes complete lines to standard output. A closed pipe (`| head`) is no failure.
+/// Writes text to standard output.
 ///
 /// # Errors
-/// [`Error::Interrupted`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
+/// [`Error::Interrupted`] when the reader of a pipe is gone (`| head`), [`Error::Output`] when writing fails for another reason.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
     show_all([text])
 }

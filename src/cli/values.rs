@@ -10,7 +10,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine and `--hold-at-least`.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The time for which runs are remembered; FENCE_MS in keys.lua.
+/// The time for which runs are surely remembered; LOG_MS in keys.lua is a day longer.
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;

@@ -21,13 +21,13 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let name = taking.names.concat();
     let watched = args.while_pid.map(guard::watched).transpose()?;
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
-    // This process ends before the lease, so the owner is the calling script, which has the token.
+    // This process ends before the lease, so the owner is the process of --while-pid, or the calling script.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
     let label = settings.label.clone().unwrap_or_default();
     let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
     request.noted = watched.is_some();
     request.is_acquired = true;
-    // Forks before there is a runtime: the guard must not share the runtime's descriptors.
+    // The guard is forked before there is a runtime: it must not share the runtime's descriptors.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = watched.map(|watched| guard::fork(task(watched), &mut lock)).transpose()?;
@@ -87,7 +87,8 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease, and hands it over to the guard. A guard whose answer has not come ends with this call.
+/// Prints the lease, and hands it over to the guard. If the guard does not answer before the lease ends, this call ends the
+/// guard.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
     let print_and_hand_over = async {
         output::print_when_read(text).await?;

@@ -27,7 +27,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
 }
 
-/// The server of `local:`: its directory, and the way to stop it.
+/// The server of `local:`: its socket, and the way to stop it.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {

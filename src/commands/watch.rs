@@ -1,5 +1,5 @@
-//! `status --watch`: repeats the status. On a terminal the page has a screen of its own; elsewhere each line carries
-//! the time.
+//! `status --watch`: repeats the status. On a terminal the page has a screen of its own; elsewhere each line of text
+//! begins with the time.
 
 use super::signals;
 use crate::error::Error;
@@ -64,7 +64,8 @@ fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Op
     match (screen, page) {
         (Some(screen), page) => {
             let page = page.unwrap_or_else(|error| output::line(&error));
-            screen.show(&format!("redlock status, every {}, q quits: {now}\n\n{page}", exact(every)))
+            let key = if screen.keys().is_some() { "q" } else { "Ctrl-C" };
+            screen.show(&format!("redlock status, every {}, {key} quits: {now}\n\n{page}", exact(every)))
         }
         (None, Ok(page)) if is_json => output::show(&page),
         (None, Ok(page)) => output::show(&page.lines().map(|line| format!("{now}  {line}\n")).collect::<String>()),

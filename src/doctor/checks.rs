@@ -49,7 +49,7 @@ impl LockFacts {
 }
 
 impl Setup<'_> {
-    /// True if a node that restarts may not vote for a while.
+    /// True if there are several nodes, and a node that restarts may not vote for a while.
     fn has_quarantine(&self) -> bool {
         self.addresses.len() > 1 && !self.quarantine.length.is_zero()
     }

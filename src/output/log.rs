@@ -21,7 +21,7 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     cells.chain([duration, who, format!("{slot}{}{waited}{errors}", result(run))]).collect()
 }
 
-/// The last lines of the job's standard error, if they are known. Many are indented by tabs.
+/// The last lines of the job's standard error, if they are known. Tabs, which often indent such lines, become spaces.
 pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
     run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
 }
@@ -40,8 +40,8 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run; then, if it succeeded, the last failure, else the last success: `on web-3 (nightly), 2h 4m ago, for 4m
-/// 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
+/// The last run; then, if it succeeded, the last failure, or if it failed, the last success: `on web-3 (nightly), 2h 4m
+/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();

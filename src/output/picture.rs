@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60;
-/// The intervals to choose from between two times at the edge of a picture, in minutes.
+/// The possible intervals, in minutes, between two times at the edge of a picture.
 const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 50 * DAY];
 
 /// The runs from one time to another, by the servers' clock.
@@ -25,11 +25,11 @@ pub(super) struct Part {
     pub(super) from: Duration,
     pub(super) to: Duration,
     pub(super) mark: Mark,
-    /// The run, by its number.
+    /// The index of the run; none for a forgotten part.
     pub(super) run: Option<usize>,
 }
 
-/// The meaning of a part. If parts overlap, the last of these meanings is shown.
+/// The meaning of a part. If parts overlap, the meaning that is listed last is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
@@ -52,7 +52,7 @@ impl Mark {
 }
 
 impl<'a> Picture<'a> {
-    /// The runs of these locks that ended within `span`. A run whose beginning is not known cannot be shown.
+    /// The runs of these locks that ended within `span`, or go on. A run whose beginning is not known cannot be shown.
     pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
         let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));
@@ -87,7 +87,7 @@ impl<'a> Picture<'a> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
         let is_wide = |interval: &&u64| minutes / **interval < most;
         let interval = *INTERVALS.iter().find(is_wide).unwrap_or(&INTERVALS[INTERVALS.len() - 1]);
-        // Zones differ by quarters of an hour.
+        // Zones differ by quarters of an hour: in UTC, a round local time may be at any quarter.
         let grain = interval.min(15) * MINUTE;
         let times = (self.from.as_secs().div_ceil(grain) * grain..=self.to.as_secs()).step_by(grain as usize);
         let round = times.filter_map(|time| {

@@ -13,7 +13,7 @@ fn releasing(redis: &Redis, name: &str, token: &str) -> Test {
 #[test]
 fn a_token_that_holds_nothing_is_told_what_can_be_told() {
     let redis = Redis::start();
-    let gone = "redlock: \"backup\" is not held: it was released before, or its lease ran out\n";
+    let gone = "redlock: \"backup\" is not held: the lease was released or ran out, or the name is wrong\n";
     let token = lapsed(&redis, "backup");
     releasing(&redis, "backup", &token).status(77).stderr(gone).run();
     let token = acquire(&redis, "backup");
