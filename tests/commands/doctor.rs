@@ -501,7 +501,7 @@ fn locks_that_never_expire() {
         redis.command(&["SET", &format!("redlock:{name}"), "of another program"]);
     }
     acquire_for(&redis, "backup", "10m");
-    warns(Test::new(&redis), "expiry", &["never expire", "and 1 more", "redlock release NAME --force"]);
+    warns(Test::new(&redis), "expiry", &["last until they are released", "and 1 more", "redlock release NAME --force"]);
     approves(Test::new(&redis).env("REDLOCK_PREFIX", "other:"), "expiry", &[]);
 }
 

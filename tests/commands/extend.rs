@@ -99,7 +99,7 @@ fn name_and_token_come_from_the_environment_as_a_pair() {
     paired().args(["--name", "other"]).fails(64, ["--token"]).run();
     for (name, value) in [("REDLOCK_NAME", "backup"), ("REDLOCK_TOKEN", &token)] {
         let half = redlock(&redis, "extend").env(name, value).status(64);
-        half.stderr(message(["missing lock name: NAME --token T", "REDLOCK_TOKEN together"])).run();
+        half.stderr(message(["missing lock name: give NAME and --token T", "REDLOCK_TOKEN"])).run();
     }
 }
 

@@ -440,7 +440,7 @@ fn a_token_that_cannot_be_printed_leaves_nothing() {
     let redis = Redis::start();
     let script = "redlock acquire backup --while-pid $$ >/dev/full";
     let script = Test::sh(&redis, &format!("{script}; echo $?; read line")).stdin_from(std::io::pipe().unwrap().0);
-    let script = script.stdout("74\n").stderr(message(["released again"])).any_end().spawn();
+    let script = script.stdout("74\n").stderr(message(["\"backup\" was released"])).any_end().spawn();
     script.finish();
     assert!(!redis.exists(KEY));
 }
