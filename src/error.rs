@@ -278,7 +278,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
         NotOurs::Free => write!(f, "{name:?} is not held: the lease was released or ran out, or the name is wrong"),
         NotOurs::OtherToRevoke(held) => {
             let situation = held.situation(Duration::ZERO);
-            write!(f, "{name:?} {situation}; this is not the lease of that token: run redlock status again")
+            write!(f, "{name:?} {situation}; no lease has that token: run redlock status again")
         }
         NotOurs::Other(held) => {
             // `status` shows the start of a token with an ellipsis.

@@ -75,7 +75,7 @@ fn where_the_keeper_or_the_lease_to_re_enter_is_gone() {
     let redis = Redis::start();
     let token = acquire(&redis, "other");
     let reenter = |line: &str| redlock(&redis, line.replace("TOKEN", &token));
-    did_not_run(reenter, "--reentrant --token TOKEN -- true", 77, "the token does not hold \"backup\" any more, <any>");
+    did_not_run(reenter, "--reentrant --token TOKEN -- true", 77, "the token does not hold \"backup\", <any>");
     let token = acquire(&redis, "backup");
     let said = like("redlock: \"backup\" did not run: the keeper was killed before it could start the command\n");
     let waiter = redlock(&redis, "run -q backup --wait -- echo started").status(70).stderr(said).spawn();
