@@ -119,9 +119,9 @@ fn waiters(count: usize) {
 fn holders(count: usize) {
     let redis = server();
     let url = redis.tcp_url();
-    let places = count.to_string();
+    let slots = count.to_string();
     for (what, arguments) in
-        [("locks", &[][..]), ("places", &["places", "--slots", &places][..]), ("readers", &["readers", "--shared"][..])]
+        [("locks", &[][..]), ("slots", &["slots", "--slots", &slots][..]), ("readers", &["readers", "--shared"][..])]
     {
         let begin = Instant::now();
         for some in (0..count).collect::<Vec<_>>().chunks(8) {
@@ -139,7 +139,7 @@ fn holders(count: usize) {
         &["status"][..],
         &["status", "--all", "--format", "json"],
         &["status", "--format", "prometheus"],
-        &["status", "places"],
+        &["status", "slots"],
         &["status", "readers", "--format", "json"],
         &["log", "-n", "20"],
         &["log", "--since", "1h"],

@@ -49,9 +49,9 @@ impl LockFacts {
 }
 
 impl Setup<'_> {
-    /// True if there are several nodes, and a node that restarts may not vote for a while.
+    /// True if a node that restarts may not vote for a while.
     fn has_quarantine(&self) -> bool {
-        self.addresses.len() > 1 && !self.quarantine.length.is_zero()
+        !self.quarantine.length.is_zero()
     }
 }
 

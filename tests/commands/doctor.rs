@@ -482,6 +482,10 @@ fn nodes_that_refuse_info() {
     assert_eq!(said.that("fail"), ["uptime", "scripts"].repeat(3));
     let said = Checkup::of(with_quarantine(&urls[..]).env("REDLOCK_QUARANTINE", "0"), 0);
     assert!(said.that("unknown").contains(&"uptime"), "{:#}", said.0);
+    // A single node has a quarantine only if it is given.
+    let said = Checkup::of(with_quarantine(&urls[..1]).env("REDLOCK_QUARANTINE", "30s"), 69);
+    assert_eq!(said.that("fail"), ["uptime", "scripts"]);
+    assert!(Checkup::of(with_quarantine(&urls[..1]), 0).that("unknown").contains(&"uptime"));
 }
 
 #[test]
