@@ -209,9 +209,10 @@ impl Fault {
             Fault::Garbage(_) | Fault::TooLarge => (2, "is the address right?"),
             // A TLS port closes a plain connection; a plain port waits for the end of the line.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
-            Fault::TimedOut => {
-                (0, "is the address right, with rediss:// for a TLS port? a slow network needs a longer --ttl")
-            }
+            Fault::TimedOut => (
+                0,
+                "is the address right, with rediss:// for TLS or redis:// without? a slow network needs a longer --ttl",
+            ),
             _ => (0, "is the address right, and is Redis running there?"),
         };
         (rank, advice.into())
