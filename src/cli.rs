@@ -206,8 +206,8 @@ pub(crate) struct Common {
     /// The key in Redis is this prefix followed by the name [env: REDLOCK_PREFIX] [default: redlock:]
     #[arg(long, global = true, value_name = "P")]
     pub(crate) prefix: Option<String>,
-    /// Time limit for one request to one node; above ttl/2 it counts as ttl/2 [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20
-    /// within 100ms to 1s; with a single node ttl/10 within 250ms to 3s]
+    /// Time limit for one request to one node; above ttl/2 it counts as ttl/2 [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20,
+    /// from 100ms to 1s; with a single node ttl/10, from 250ms to 3s]
     #[arg(long, global = true, value_name = "D")]
     pub(crate) node_timeout: Option<String>,
     /// A node started less than D ago grants no lock, because it may have forgotten a lease. D must cover the longest lease in

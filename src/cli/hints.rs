@@ -29,11 +29,7 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     (&["run"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
     (&["run"], "--max-time --maxtime --max-runtime --runtime --deadline --time-limit", "--max-run?"),
     (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
-    (
-        &["run"],
-        "--signal --foreground --preserve-status --fg",
-        "redlock always passes signals to the job, and the job's status on",
-    ),
+    (&["run"], "--signal --foreground --preserve-status --fg", "redlock always passes on signals and the job's status"),
     (&["log"], "-f --follow", "redlock status --watch?"),
     (&["log"], "--last --tail --max --count --limit", "-n?"),
     (&[], "--json -j -o --output", "--format json?"),

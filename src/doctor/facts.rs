@@ -87,7 +87,7 @@ impl Lines {
 
 /// The finding for something that the server does not reveal.
 fn untold(command: &str, answer: impl fmt::Display) -> Problem {
-    let advice = format!("let this user run {command}, or look it up in the console of the service");
+    let advice = format!("let this user run {command}, or look in the console of the service");
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
 }
 

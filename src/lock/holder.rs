@@ -75,7 +75,7 @@ impl fmt::Display for Holder {
         match (self.owner.who(true), self.short_token().as_str()) {
             (Some(who), _) => f.write_str(&who),
             (None, "") => f.write_str("another program"),
-            (None, token) => write!(f, "another program (its value begins with \"{token}\")"),
+            (None, token) => write!(f, "another program (the key's value begins with \"{token}\")"),
         }
     }
 }

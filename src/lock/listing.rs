@@ -53,12 +53,12 @@ pub(crate) struct Missing {
     /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may still be
     /// known.
     pub(crate) unknown: Option<Error>,
-    /// True if the state of any lock is known.
+    /// True if the state of any lock that is shown is known.
     has_known: bool,
 }
 
 impl Missing {
-    /// The gaps, if the state of any lock is known.
+    /// The gaps, if the state of any lock that is shown is known.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if no lock's state is known.

@@ -28,7 +28,7 @@ const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// The pause of each waiter if the key is of another type: such a key has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// The first in line looks this long after an expiry is due.
+/// The pause from an expiry to the look of the first in line, or of `wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// The other waiters look at most this long after the expiry: the holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);

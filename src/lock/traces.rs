@@ -1,4 +1,4 @@
-//! The traces that tries to get a lock may have left on the nodes, and how they are undone.
+//! The traces that a try to get a lock may have left on the nodes, and how they are undone.
 //!
 //! A failed try is undone at once, but the request that undoes it may be lost with its connection. Until a node
 //! confirms the undo, the try is remembered for that node; the next request that takes the lock or leaves the line

@@ -1,4 +1,4 @@
-//! The demo of README's first screen prints only one message on standard error, though it looks at each log too early.
+//! The demo of README's first screen prints only one message on standard error, even if each log appears late.
 
 use crate::support::{Directory, SOON, Test, any, like};
 use std::os::unix::fs::symlink;

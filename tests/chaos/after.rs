@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// In milliseconds. So long that a lease which is left unused shows as a slow hand-over.
+/// In milliseconds; long, so that a lease that nobody uses shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
 /// How long the servers may take until they serve again: a replica has to come back, a server to be started.
 const HEALED: Duration = Duration::from_secs(90);

@@ -290,7 +290,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Extends the lease of this section, and works on if that is granted.
+    /// Extends the lease of this section, and prolongs the section if the extension is granted.
     fn extend(&mut self, line: &Line) {
         let start = now();
         let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];

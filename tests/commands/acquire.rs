@@ -137,5 +137,5 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
 fn what_others_wrote_is_escaped_once() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "\u{1b}[2J"]);
-    redlock(&redis, "acquire backup").fails(75, [r#"(its value begins with "\u{1b}[2J")"#]).run();
+    redlock(&redis, "acquire backup").fails(75, [r#"(the key's value begins with "\u{1b}[2J")"#]).run();
 }

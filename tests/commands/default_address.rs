@@ -19,7 +19,7 @@ const CALLS: [&str; 7] = [
     "run backup --wait 300ms -- true",
 ];
 
-/// Variables that a user may set in place of REDLOCK_REDIS.
+/// Variables that users set by mistake instead of REDLOCK_REDIS.
 const OTHER_NAMES: [&str; 8] = [
     "REDLOCK_URL",
     "REDLOCK_URI",

@@ -100,12 +100,9 @@ const LINES: [(&str, &str); 156] = [
     ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
     ("run x --runtime 5 -- true", "'--runtime'; --max-run?"),
     ("run x --deadline 5 -- true", "'--deadline'; --max-run?"),
-    ("run x --signal KILL -- true", "'--signal'; redlock always passes signals to the job, and the job's status on"),
-    (
-        "run x --preserve-status -- true",
-        "'--preserve-status'; redlock always passes signals to the job, and the job's status on",
-    ),
-    ("run x --foreground -- true", "'--foreground'; redlock always passes signals to the job, and the job's status on"),
+    ("run x --signal KILL -- true", "'--signal'; redlock always passes on signals and the job's status"),
+    ("run x --preserve-status -- true", "'--preserve-status'; redlock always passes on signals and the job's status"),
+    ("run x --foreground -- true", "'--foreground'; redlock always passes on signals and the job's status"),
     // lockrun, setlock, solo
     ("run --lockfile=/tmp/x -- true", "'--lockfile'; the lock is NAME, a plain argument, or --name"),
     ("run x --maxtime=5 -- true", "'--maxtime'; --max-run?"),
@@ -116,7 +113,7 @@ const LINES: [(&str, &str); 156] = [
     // sem
     ("run --id x -- true", "'--id'; the lock is NAME, a plain argument, or --name"),
     ("run x --jobs 3 -- true", "'--jobs'; --slots?"),
-    ("run x --fg -- true", "'--fg'; redlock always passes signals to the job, and the job's status on"),
+    ("run x --fg -- true", "'--fg'; redlock always passes on signals and the job's status"),
     // cronsul, cronlock, crontabs
     ("run x --every 1d -- true", "'--every'; --once-per?"),
     ("run x --daily -- true", "'--daily'; --once-per?"),

@@ -181,10 +181,11 @@ impl Debian {
 
     #[track_caller]
     fn dpkg(&self, action: &str, what: impl AsRef<Path>) -> Finished {
-        // dpkg's own warnings differ by version. Without unsafe-io, dpkg would wait until each file is on the disk.
+        // Without unsafe-io, dpkg would wait until each file is on the disk.
         let dpkg = as_root("dpkg").args(["--force-unsafe-io", "--force-confold"]);
         let dpkg = dpkg.arg(format!("--log={}", self.root.join("var/lib/dpkg/log").display()));
         let dpkg = dpkg.arg(format!("--root={}", self.root.display())).arg(action).arg(what.as_ref());
+        // dpkg's own warnings differ by version.
         dpkg.stdout(any()).stderr(any()).run()
     }
 }

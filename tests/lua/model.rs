@@ -181,7 +181,7 @@ impl Model {
         record
     }
 
-    /// Who has revoked the lease of this record, alone or with all members that were there.
+    /// Who has revoked this record's lease: by itself, or with all members that were there.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();

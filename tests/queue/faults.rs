@@ -1,4 +1,4 @@
-//! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up.
+//! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up for long.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, command_calls, eventually, like, ms, redlock, release,

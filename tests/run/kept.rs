@@ -1,4 +1,4 @@
-//! `run --hold-at-least` where Redis takes nothing new when the job ends.
+//! `run --hold-at-least` when Redis is out of memory at the job's end.
 
 use crate::support::{Redis, SOON, Where, eventually, message, redlock, release, several, status};
 

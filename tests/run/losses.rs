@@ -136,7 +136,7 @@ fn what_is_left_of_a_deleted_lease_is_lease_loss() {
 fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
     let redis = Redis::start();
     let job = run(&redis, ["-q", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "30"]).status(76);
-    let why = "another program (its value begins with \"another\") now holds it (<node>)";
+    let why = "another program (the key's value begins with \"another\") now holds it (<node>)";
     let job = job.stderr(lost(why)).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);

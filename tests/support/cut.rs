@@ -137,7 +137,7 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // A descriptor for each process might be too many. Only processes of the job have the job's input.
+                // Too many processes for a descriptor each. Only the job has its input: without a reader, all are dead.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())

@@ -127,7 +127,7 @@ fn monitor_and_counters_show_what_was_asked() {
     assert!(monitor.lines(&redis).iter().any(|line| line.contains("lua] \"GET\" \"a\"")));
 }
 
-/// Sends a PING and returns what comes back until the connection is closed or nothing comes for a while.
+/// Sends a PING, and returns the first line that comes back, or as much of it as comes.
 fn ping(proxy: &Proxy) -> String {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let _ = stream.write_all(b"PING\r\n");

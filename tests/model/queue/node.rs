@@ -30,7 +30,7 @@ enum Called {
 }
 
 impl Bounds {
-    /// Tells the first in line, or drops it if the server counts no listener.
+    /// Sends `go` or `head` to the first in line, or drops it if the server counts no listener.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
