@@ -131,7 +131,7 @@ pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> Chec
     let all = views.len();
     let harm = if silent.len() > (all - 1) / 2 { Fail } else { Warn };
     let detail = format!("{}: a failover needs most of the {all} Sentinels", silent.join(", "));
-    harm.when(!silent.is_empty(), &detail, "start it again, or correct --redis")?;
+    harm.when(!silent.is_empty(), &detail, "start the silent Sentinels again, or correct --redis")?;
     Ok(format!("{all}, which agree on the primary"))
 }
 

@@ -100,7 +100,7 @@ impl Subscription {
         Ok(Subscription { messages, server, demotions })
     }
 
-    /// True once another server notifies the waiters.
+    /// True if the route leads to another server now, which notifies the waiters.
     fn has_moved(&self, route: &Route) -> bool {
         route.has_left(self.server.as_ref()) || route.demotions() != self.demotions
     }
