@@ -237,9 +237,8 @@ pub(crate) struct Common {
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
-    /// Output format: text, json, (acquire only) env for a shell's eval, (log only) chart or html for a picture, (status only)
-    /// prometheus, or (status --ran-within only) nagios; run and completions have none
-    /// [default: text]
+    /// Output format: text or json; also env for a shell's eval (acquire), chart or html for a picture (log), prometheus
+    /// (status), nagios (status --ran-within); run and completions have none [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) format: Format,

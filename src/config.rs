@@ -331,7 +331,7 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
         nodes.push(node);
     }
     if nodes.len() > 1 && nodes.iter().any(|node| matches!(node.deployment(), Deployment::Local(_))) {
-        return Err(format!("in {from}: local: is this machine's own server, and cannot be one of several nodes"));
+        return Err(format!("in {from}: one of several nodes cannot be 'local:', this machine's own server"));
     }
     Ok(nodes)
 }

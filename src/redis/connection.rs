@@ -128,8 +128,8 @@ impl Connection {
         (Boot::now(), self.command(&call.with_body()).await)
     }
 
-    /// Gives the connection its name in CLIENT LIST, behind the first request and in one packet with it: an error of
-    /// the connection is then the answer to that request. The answer to the naming does not matter.
+    /// Gives the connection its name in CLIENT LIST. The naming follows the first request, in the same packet, so that
+    /// an error of the connection becomes the answer to that request. The answer to the naming does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

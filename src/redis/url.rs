@@ -222,7 +222,7 @@ fn local(rest: &str) -> Result<Url, String> {
     if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
         return Err("the directory must be absolute: local:/var/lib/redlock".to_owned());
     }
-    // The permissions of the directory decide who may connect.
+    // No user and password of the settings: the permissions of the directory decide who may connect.
     Ok(Url { own_login: true, ..Url::of(Deployment::Local(directory)) })
 }
 

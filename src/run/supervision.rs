@@ -168,8 +168,8 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss. Orders the keeper to stop the job if the loss is proven; otherwise the keeper is already
-    /// stopping the job.
+    /// Reports the loss. Unless the job goes on without the lease, a proven loss makes the keeper stop the job; in any
+    /// other loss the keeper is already stopping the job.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];

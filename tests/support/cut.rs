@@ -169,8 +169,8 @@ impl Cut {
     }
 }
 
-/// Runs `look` with the highest priority, where permitted: a thread that looks late takes a death in time for a late
-/// one.
+/// Runs `look` with the highest priority, where permitted: a thread that looks too late would count a timely death as a
+/// late one.
 fn urgently<T>(look: impl FnOnce() -> T) -> T {
     // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
     let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };

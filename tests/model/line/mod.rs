@@ -93,7 +93,7 @@ bounds! {
         about_to: u8 = 0,
         /// The first holder has its lease on all nodes, not on a quorum.
         everywhere: bool = false,
-        /// Waiters look by the clock, and time passes; or there are calls alone.
+        /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
         /// Pauses may end at any moment; then the search does not tell what comes sooner or later.
         quick_pauses: bool = false,

@@ -154,7 +154,7 @@ bounds! {
         holders: u8 = 0,
         /// Waiters that were in line and are dead, before all others.
         dead: u8 = 0,
-        /// Waiters look by the clock, and time passes; or there are calls alone.
+        /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
         /// For how many ticks the lock may be free while a live waiter is in line.
         most_free: u8 = 0,
