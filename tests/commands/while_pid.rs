@@ -144,10 +144,10 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 #[test]
 fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
-    // Each loop forks without a pause, and heeds no SIGTERM; what gets away ends by itself some seconds later. No loop
-    // ignores SIGHUP: when the script dies, Linux wakes the stopped rest of its group, and sends it SIGHUP (setpgid(2)).
+    // Each loop forks without a pause, and heeds neither SIGTERM nor SIGHUP: when the script dies, Linux wakes the
+    // stopped processes of its group, and sends them SIGHUP (setpgid(2)). A process that gets away ends by itself later.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
-    let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
+    let rest = format!("trap '' TERM HUP; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";
     let (script, _, _input) = script(&redis, &rest, |test| test.signal(Signal::SIGKILL).stderr(lost(why)));
     script.prints("ready");
