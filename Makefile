@@ -27,7 +27,7 @@ STATIC = $(ANYWHERE) $(CARGO) rustc --release --locked --bin redlock -- -C targe
 
 build dist deb rpm: export REDLOCK_VERSION = $(VERSION)$(COMMIT:%= (%))
 
-# All files of a package have the time of the last commit; without a repository, that of CHANGELOG.md.
+# All files of a package have the time of the last commit; without a repository, the time of CHANGELOG.md.
 dist deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell \
     [ -e .git ] && git log -1 --format=%ct 2>/dev/null || date -r CHANGELOG.md +%s))
 
@@ -54,8 +54,9 @@ test: deps
 	$(APART) $(CARGO) test --locked -- --skip model:: --skip alone:: --skip chaos:: --test-threads=$(THREADS)
 	$(APART) $(CARGO) test --locked --test main -- chaos:: --test-threads=3
 
-# Runs tests in a session of their own; the trap ends them with ^C. Under Linux 6.18 with autogroup, busy loops in the session of a
-# terminal at times stop all other processes for seconds, even kernel threads (git.kernel.org/torvalds/c/b3d99f43c72b mends this).
+# Runs tests in a session of their own; on ^C the trap ends them. Under Linux 6.18 with autogroup, busy loops in the
+# session of a terminal at times stop all other processes for seconds, even kernel threads
+# (git.kernel.org/torvalds/c/b3d99f43c72b mends this).
 APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT QUIT TERM; wait $$!' --
 
 # Runs all models side by side. Prints for each search its states, its time, its bounds, and how far it went, or after how many steps it
@@ -99,15 +100,16 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
-# Leaves out peers that are not installed: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' runs only these sections of
-# benches/compare.rs. The measured program is a copy of the one that would be installed: cargo bench builds another in its place.
+# Leaves out peers that are not installed: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' runs only these
+# sections of benches/compare.rs. The measured program is a copy of the binary that `make install` installs, since cargo
+# bench builds another binary in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked -- $(ONLY)
 
-# Very many at once, on servers of their own: 100 runs, 300 waiters, 1,000 locks, slots and readers, 30 jobs that renew eight times a
-# second; ten times as many with LOAD=full (6,000 processes, 6 GB). Prints what each costs, and fails if a call fails, a lease is lost,
-# a script of a list takes 5 ms, or memory, descriptors or connections grow.
+# Very many processes at once, on servers of their own: 100 runs, 300 waiters, 1,000 locks, slots and readers, 30 jobs
+# that renew eight times a second; ten times as many with LOAD=full (6,000 processes, 6 GB). Prints what each costs, and
+# fails if a call fails, a lease is lost, a script of a list takes 5 ms, or memory, descriptors or connections grow.
 load: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock LOAD=$(LOAD) $(CARGO) bench --locked -- load
@@ -197,9 +199,9 @@ rpm: deps
 	@$(sums)
 	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
 
-# To release: the version in Cargo.toml and the day in the newest heading of CHANGELOG.md, make man, make keep-release, a commit;
-# make test lint model chaos check-packages reproducible; a tag v$(VERSION), from which .github/workflows/ci.yml makes a release with the
-# packages in SHA256SUMS; cargo publish.
+# To release: set the version in Cargo.toml and the day in the newest heading of CHANGELOG.md; make man; make
+# keep-release; commit; make test lint model chaos check-packages reproducible; tag v$(VERSION), from which
+# .github/workflows/ci.yml makes a release with the packages in SHA256SUMS; cargo publish.
 release:
 	$(MAKE) dist
 	$(MAKE) deb

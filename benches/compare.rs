@@ -1,7 +1,8 @@
-//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with floor.c and keeper.c, which do the least possible,
-//! flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Names the peers that are not installed, and
-//! leaves them out. `make bench ONLY='run crowd'` runs only these sections; the sections are run, crowd, acquire, wire, thousand, memory,
-//! away and instructions. `make load` runs load.rs, which is part of this program.
+//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with floor.c and keeper.c (which do
+//! the least possible), flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine.
+//! Leaves out the peers that are not installed, and names these peers. `make bench ONLY='run crowd'` runs only these
+//! sections; the sections are run, crowd, acquire, wire, thousand, memory, away and instructions. `make load` runs
+//! load.rs, which is part of this program.
 //!
 //! This binary is also the job that the contenders run (`--hold`), and the polling peer (`--poll`).
 #![expect(
@@ -89,8 +90,8 @@ fn compare(sections: Vec<String>) {
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// The cost of running a command that does nothing. The command itself, a request and the scripts' time are printed apart: no such program
-/// can save these.
+/// The cost of running a command that does nothing. Also prints the times of the command itself, of a request and of
+/// the scripts: no program of this kind can avoid these costs.
 fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut alone = Samples::default();
@@ -102,7 +103,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
             alone.add(taken);
         }
         let mut times = vec![None; peers.len()];
-        // The order changes each time, since a program finds the caches that the program before has left.
+        // The order changes in each round, since a program finds the caches as the program before has left them.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
             if round % peer.seldom == 0 {
@@ -132,8 +133,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Prints how many times longer redlock on one master took than each other peer in the same round: other load on the machine slows both
-/// down.
+/// Prints by which factor redlock on one master took longer than each other peer in the same round, in which other load
+/// slows both down.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);

@@ -10,7 +10,8 @@ RUNS=40
 FIRST=25 # runs that bring the scripts, make the keys and fill the log
 mkdir -p "$OUT"
 
-# The path of the binary of revision $1, built once; without a revision, of this tree (the one in REDLOCK, which `make bench` has built).
+# The path of the binary of revision $1, built once. Without a revision: the binary in REDLOCK, which `make bench` has
+# built, or else one built from this tree.
 binary() {
     if [ -z "$1" ] && [ -n "${REDLOCK:-}" ]; then
         echo "$REDLOCK"

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The most runs that the log of a lock can keep.
 const MOST_RUNS: u64 = 1000;
 
-/// The kind of a value, which decides the parts that may be shown, and the form in which the job gets them.
+/// The kind of a value decides which parts may be shown, and in which form the job gets the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -61,7 +61,7 @@ const LOG: &str = "REDLOCK_LOG";
 /// The variable of other programs that names the nodes if no setting does; read from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
 
-/// The other variables that `run` sets for its job.
+/// The variables that `run` sets for its job, apart from settings.
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
@@ -88,14 +88,14 @@ pub(crate) struct Settings {
     /// Variables that tell the job where the locks are: see [`environment_of_job`]. The job finds the other settings as
     /// redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are
-    /// unique.
+    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not needed, since tokens
+    /// are unique.
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
-    /// True if no source names the nodes, and no enclosing `run` has said so.
+    /// True if no source names the nodes, unless an enclosing `run` has told the user so already.
     pub(crate) is_unconfigured: bool,
     /// Warnings about configuration files that this user may not read, and that are not needed.
     pub(crate) skipped: Vec<String>,
@@ -159,7 +159,7 @@ fn environment() -> Result<Environment, String> {
         .collect()
 }
 
-/// The variables whose names begin like redlock's own, but which neither redlock knows nor Kubernetes sets.
+/// The variables whose names begin like redlock's own, but which redlock does not know and Kubernetes does not set.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
     set.filter(|name| name.starts_with(OURS) && !is_known(name) && !is_of_service(name))
@@ -178,14 +178,14 @@ fn is_of_service(name: &str) -> bool {
         || words.windows(2).any(|pair| pair == ["SERVICE", "PORT"] || (pair[0] == "PORT" && is_number(pair[1])))
 }
 
-/// True for a variable that is hardly meant for anything but REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST.
+/// True for a variable that was probably meant to be REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST.
 fn means_address(name: &str) -> bool {
     let word = name.trim_start_matches(OURS);
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
-/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them: the lock would be
-/// taken elsewhere, unnoticed.
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them. Otherwise redlock
+/// would take the lock on another server, unnoticed.
 fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
     let is_named = !redis.is_default && redis.from != REDIS_URL;
     match unknown(environment).find(|name| means_address(name)) {
@@ -282,7 +282,7 @@ fn settings_from(
     })
 }
 
-/// A text that a terminal can show.
+/// A text without control characters.
 fn plain_text(text: &str) -> Result<String, String> {
     match text.chars().any(char::is_control) {
         true => Err("control characters are not allowed".to_owned()),
@@ -406,7 +406,7 @@ type Source = Result<Vec<Entry>, String>;
 /// The value of the first of these variables in the nearest source that has one.
 ///
 /// # Errors
-/// An unreadable file that might name other nodes than the sources behind it.
+/// A file that cannot be read, and may name other nodes than the sources after it.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     for source in sources {
         match source {
@@ -455,8 +455,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed: redlock might lock on another Redis. A file that this user may not read
-/// becomes an error in [`find`].
+/// A file that cannot be read or parsed, since it may name another Redis. But a file that this user has no permission
+/// to read becomes an error only in [`find`].
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {
@@ -502,7 +502,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
 mod tests {
     use super::*;
 
-    /// The settings from this environment and from files with these texts; none: a file that may not be read.
+    /// The settings from this environment and from files with these texts; none stands for a file that may not be read.
     fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, Unusable> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
@@ -611,8 +611,8 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example can be set. There is no file of REDLOCK_PASSWORD_FILE, so the file's path stands for the
-        // password.
+        // Each example can be set. The example of REDLOCK_PASSWORD_FILE names no existing file, so its value becomes
+        // the password.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }

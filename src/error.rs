@@ -1,4 +1,5 @@
-//! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
+//! The typed error of everything below the commands. Most errors are data, and get their words in Display. No status
+//! numbers, no printing.
 //!
 //! Only this file and `lock/` know each other: `lock/` returns these errors, and the errors contain types of `lock/`,
 //! since a message names the holder.
@@ -38,16 +39,17 @@ pub(crate) enum Error {
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<NamedObstacle>),
     /// No quorum of nodes has answered. If there is no name, the command was about all locks under the prefix.
-    /// `is_default`: no option or variable has named the node.
+    /// `is_default`: no option, variable or file has named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
-    /// Too much of the lease had passed when it was granted, when the command was to start, or when the token was read.
+    /// Too much of the lease had passed before it could be used: at the grant, at the start of the command, or when the
+    /// token had been printed.
     GrantedTooLate { name: String, ttl: Duration },
     /// A lease was lost before the command of `run` was started; `taken`: a node says that the lease was deleted or
     /// revoked.
     LostBeforeStart { name: String, why: String, taken: bool },
     /// A needed thing is missing at present: descriptors, a server.
     Unavailable(String),
-    /// There is no such command, or it cannot be executed, for this reason.
+    /// The command was not found, or cannot be executed; `why` has the reason.
     NoCommand { command: String, errno: Errno, why: String },
     /// The token does not hold the lock, or its lease cannot be used.
     NotOurs { name: String, token: String, found: Box<NotOurs> },
@@ -174,7 +176,7 @@ impl Error {
         self
     }
 
-    /// The error for a refusal by the system. A shortage may pass, so the error has a status that means: try again.
+    /// The error for a refusal by the system. A shortage may pass, so its exit status means: try again.
     pub(crate) fn of_system(what: &str, error: &io::Error, otherwise: impl FnOnce() -> Error) -> Error {
         match host::shortage(error) {
             Some(shortage) => Error::Unavailable(format!("{what}: {shortage}")),
@@ -296,7 +298,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
 }
 
 impl NotOurs {
-    /// The loss of a lease in use, as the end of "lost "backup": …".
+    /// The reason why a lease in use was lost, as the end of the message "lost "backup": …".
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
@@ -325,7 +327,7 @@ fn named(leases: &Leases, most: usize) -> String {
     first_of(leases.holders.iter().map(Holder::in_short), most, leases.count)
 }
 
-/// The holders of a lock that was the caller's.
+/// The new holders of a lock that the caller has lost: "deploy@web-3 now holds it".
 pub(crate) fn now_held_by(leases: &Leases) -> String {
     let verb = if leases.count > 1 { "hold" } else { "holds" };
     format!("{} now {verb} it", named(leases, NAMED))
@@ -337,13 +339,13 @@ impl NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }
 
-    /// The holder, seen `ago`: "is held by …, for 4m 12s, lease 21s left".
+    /// The holder as seen `ago` before now: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
         let (verb, rest) = self.predicate(ago);
         format!("{verb}{rest}")
     }
 
-    /// The holder in fewer words, for a line that changes with the time: "held by deploy@web-3 (nightly)".
+    /// The holder in fewer words, for the line that a waiter sees: "held by deploy@web-3 (nightly)".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
         match self.by.holders() {
             [holder @ Holder { claim: Claim::Exclusive, kept: None, .. }] if holder.has_record() => {

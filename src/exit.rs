@@ -41,7 +41,7 @@ impl Exit {
     pub(crate) const HELD: Exit = Exit::Status(75);
     /// `run`: the lease was lost while the command ran.
     pub(crate) const LOST: Exit = Exit::Status(76);
-    /// The token does not hold the lock.
+    /// The token does not hold the lock, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
     /// A node refuses for good: password, ACL, certificate.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
@@ -74,7 +74,7 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered; permanent only if too many nodes refuse for good.
+    /// The exit when no quorum of `nodes` has answered: [`Exit::UNAVAILABLE`], unless too many nodes refuse for good.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -86,7 +86,7 @@ impl Exit {
         }
     }
 
-    /// The status of `-E`, if given, instead of the one for "held by another".
+    /// The status of `-E`, if given, instead of [`Exit::HELD`].
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::HELD, Some(status)) => Exit::Conflict(status),

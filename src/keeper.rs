@@ -1,5 +1,5 @@
-//! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on and
-//! reaps. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
+//! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on,
+//! and reaps the dead. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
 //! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the
 //! parent, the keeper watches the job from the first moment: a process that loses its parent becomes the keeper's
@@ -139,7 +139,7 @@ enum Phase {
     Over,
 }
 
-/// The forked process.
+/// The keeper itself, in the forked process.
 struct KeeperProcess<'a> {
     task: &'a Task,
     terminal: bool,
@@ -159,7 +159,7 @@ struct KeeperProcess<'a> {
     /// The time at which the job's processes are counted: a large job has to be stopped earlier.
     count_at: Boot,
     max_run_at: Boot,
-    /// The time of SIGKILL after a stop or `kill_after`.
+    /// The time of SIGKILL, once the job is being stopped, or a signal has started `kill_after`.
     kill_at: Boot,
     /// Signals to pass on, each kind once.
     signals: Vec<(i32, Recipient)>,
@@ -309,7 +309,7 @@ impl<'a> KeeperProcess<'a> {
         if self.count_at.passed() {
             self.count_at = Boot::NEVER;
             let size = tree::size(&mut |_| self.has_more_urgent());
-            // A job of this size needs SIGKILL sooner, and SIGTERM must not come later than that.
+            // A job of this size needs SIGKILL sooner, and SIGTERM must not come later than SIGKILL.
             if let (Some(size), Some(deadline)) = (size, &mut self.deadline) {
                 deadline.term_at = deadline.term_at.min(deadline.kill_at - time_to_die(size));
             }
@@ -370,7 +370,7 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// True if an order or a deadline cannot wait until all of a large job has been signalled.
+    /// True if an order or a deadline must be handled before the rest of a large job is signalled.
     fn has_more_urgent(&mut self) -> bool {
         self.take_orders();
         self.orphaned || self.due_at().passed()

@@ -32,8 +32,8 @@ use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 use sys::streams;
 
-/// The last message waits at most this long for the reader of standard error; less after a signal, since redlock then
-/// ends within 100 ms.
+/// At exit, redlock waits at most this long for the reader of its last message. After a signal the wait is shorter,
+/// since redlock then ends within 100 ms.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
@@ -82,7 +82,7 @@ fn redlock(arguments: &[OsString]) -> Exit {
 /// Reports a failure: as text on standard error, and on standard output in the requested format.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    // -E is for a lock that another job has; a job that asks for a lock of its own is a mistake.
+    // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake.
     let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,
@@ -91,7 +91,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
-    // The line above has been printed even if this fails.
+    // If this fails too, the message above and the exit status still tell the failure.
     let _ = output::failure(format, cli.and_then(Cli::name), error, exit);
     exit
 }

@@ -68,7 +68,8 @@ fn not_written(error: &std::io::Error) -> Error {
 /// Writes text to standard output.
 ///
 /// # Errors
-/// [`Error::Interrupted`] when the reader of a pipe is gone (`| head`), [`Error::Output`] when writing fails for another reason.
+/// [`Error::Interrupted`] when the reader of a pipe is gone (`| head`); [`Error::Output`] when writing fails for
+/// another reason, or SIGPIPE was ignored at start.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
     show_all([text])
 }
@@ -95,7 +96,7 @@ fn ms(time: Duration) -> u64 {
 /// Writes a result, and waits for the reader of a full pipe.
 ///
 /// # Errors
-/// [`Error::Output`] when standard output is closed, or its reader has gone.
+/// [`Error::Output`] when the result cannot be written: standard output is closed, or its reader has gone.
 pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
@@ -244,7 +245,7 @@ fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String
     object(&fields)
 }
 
-/// The state in text; JSON has a single word for each.
+/// The state in words; JSON has a single word for each state.
 fn state(status: &Status) -> String {
     match (status.state, status.mode) {
         (State::Held, Some(Claim::Shared)) => format!("shared by {}", status.holder_count),
@@ -263,7 +264,7 @@ fn status_text(status: &Status) -> String {
     let (last, holders) = (log::last_run(status), status.holders());
     let news = match (status.state, &last) {
         (State::Free, Some(last)) => format!("; last run {last}"),
-        // A misspelt name has no runs. Only all nodes together can tell that there are none.
+        // A misspelt name has no runs. Only all nodes together can tell that a lock has no runs.
         (State::Free, None) if status.memory.counts.is_some() => {
             format!("; no run is known{}", log::just_started(&status.memory.started))
         }
@@ -357,8 +358,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's findings with their remedies, worst first: problems; with `--verbose` everything, with `--quiet`
-/// failures only.
+/// Prints the doctor's problems with their remedies, worst first; with `--verbose` all findings, with `--quiet` only
+/// failures.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {

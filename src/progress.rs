@@ -20,7 +20,7 @@ pub(crate) struct ProgressLine {
     name: String,
     quiet: bool,
     verbose: bool,
-    /// The longest wait; [`Duration::MAX`] forever.
+    /// The longest wait; [`Duration::MAX`] means for ever.
     wait: Duration,
     /// True if standard error is a terminal that can redraw a line.
     redraws: bool,
@@ -82,14 +82,14 @@ impl ProgressLine {
         }
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
-            // A node that comes and goes is not news every time.
+            // A node that fails now and then is reported once a minute at most, with --verbose each time.
             (Some(trouble), _)
                 if !was_in_trouble
                     && (self.verbose || self.trouble_said.is_none_or(|said| now.since(said) >= REPEAT)) =>
             {
                 self.say(&format!("{trouble}; trying again"));
                 self.trouble_said = Some(now);
-                // The holder is not known yet: this message takes the place of the line.
+                // If no line has been shown yet, this message takes the place of the first line.
                 self.shown.get_or_insert(now);
             }
             (None, Some(news)) if self.verbose => self.say(news),
@@ -119,7 +119,7 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if a line that cannot be redrawn now is due: at once, and every minute if there is no terminal.
+    /// True if a line that cannot be redrawn is due now: at once, and every minute if there is no terminal.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }

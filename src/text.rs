@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Another user's text is cut after this many characters.
+/// A message cuts another user's text after this many characters.
 const SHOWN: usize = 60;
 /// This many characters of a token are shown: enough to name the lease, too few to release it.
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
@@ -102,7 +102,7 @@ pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usi
     }
 }
 
-/// The system's text for an error, without its number, in lower case for the middle of a sentence.
+/// The system's text for an error, without its number, and with a small first letter for the middle of a sentence.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

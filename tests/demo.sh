@@ -32,7 +32,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 cd "$directory" || exit
 
-# The user's own settings are not to be in the way.
+# The user's own settings must not change the demo.
 unset "${!REDLOCK_@}" REDIS_URL
 export HOME=$directory
 
@@ -93,7 +93,7 @@ run "for i in 1 2 3 4; do redlock run download -q --slots 3 --wait -- sh downloa
 say "Alice deploys. Her job leaves a process in a session of its own, the kind that gets away."
 run "redlock run deploy --label alice --ttl 2s -- sh -c 'setsid sleep $nap & sleep $nap' 2> alice.log &"
 alice=$!
-# bash is not to report her death, which is seen below.
+# Otherwise bash would report alice's death, which the demo shows below.
 disown "$alice"
 must "alice did not get the lock" eventually grep -qs acquired alice.log
 redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')

@@ -15,8 +15,8 @@ mod sys {
     pub(crate) mod clock;
 }
 
-/// The arguments, output and statuses of the commands: a file for each command; `mistakes` has the words of each
-/// refusal, `exit_statuses` the failures of servers and outputs, `memory`, `log` and `ends` what is told of runs.
+/// The arguments, output and statuses of the commands. `mistakes` has the words of each refusal, `exit_statuses` the
+/// failures of servers and outputs. `memory`, `log` and `ends` have all that redlock tells about runs.
 mod commands {
     mod acquire;
     mod addresses;
@@ -92,8 +92,8 @@ mod lock {
     pub(crate) mod sizes;
 }
 
-/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `tls`, `managed`), and every way in which servers
-/// fail: replies that are wrong or have no end, outages, restarts, connections that break.
+/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `tls`, `managed`), and the ways in which
+/// servers fail: replies that are wrong or have no end, outages, restarts, connections that break.
 mod nodes {
     mod backlog;
     mod cluster;
@@ -124,7 +124,7 @@ mod chaos;
 /// Releases of redlock beside this one.
 mod releases;
 
-/// Input by chance, from users and from servers.
+/// Random input, from users and from servers.
 mod fuzz;
 
 /// Documentation, completions and packages: what comes with the binary.
@@ -136,7 +136,7 @@ mod docs {
     mod shells;
 }
 
-/// Tests that need the machine for themselves, most to measure delays: `make margins` runs these, one at a time.
+/// Tests that need the machine for themselves; most of them measure delays. `make margins` runs them one at a time.
 mod alone {
     mod demo;
     mod handover;

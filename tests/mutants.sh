@@ -1,11 +1,13 @@
 #!/bin/sh
-# Tests turned against themselves: breaks a copy of the program in one place after the other, and looks which tests notice it.
+# Tests turned against themselves: breaks a copy of the program in one place after the other, and looks which tests
+# notice the break.
 #
-#   tests/mutants.sh [NAME...]     the mutants below, all or these: how soon the attack of `make test` finds each, or, where chaos is
-#                                  too coarse for that, the test whose name is given
+#   tests/mutants.sh [NAME...]     all mutants below, or those with these names: prints how soon the test of the `try`
+#                                  finds each: the chaos of `make test`, or a finer test where chaos is too coarse
 #   tests/mutants.sh --check       only checks that each mutant still changes something, and prints the tests
-#   tests/mutants.sh --drawn lua|rust COUNT SEED [NUMBER...]   COUNT mutants by chance (mutants.pl), the same ones for each SEED, or
-#                                  only these numbers: which tests find each
+#   tests/mutants.sh --drawn lua|rust COUNT SEED [NUMBER...]
+#                                  COUNT mutants by chance (mutants.pl), the same ones for the same SEED, or only those
+#                                  with these numbers: prints which tests find each
 #
 # The exit status is 1 if a mutant stays alive. Each `try` below has a name, the tests that attack, a file, and what
 # perl changes in the file; a `try` that changes nothing any more is an error.
@@ -55,7 +57,7 @@ try() { # name, test, file, expression
     alive=1
 }
 
-# The tests that judge a mutant of this file, step by step: first those that take seconds, then the folders of its subject.
+# The steps that judge a mutant of this file: first the tests that take seconds, then the folders of its subject.
 judges() {
     case $1 in
     *.lua) echo lua:: queue::+lock::+commands:: ;;
@@ -66,7 +68,8 @@ judges() {
     esac
 }
 
-# Runs one step on the copy, for at most $2 seconds. `unit` is the tests in src; those of the scripts are built once.
+# Runs one step on the copy, for at most $2 seconds. `unit` means the tests in src. The tests of the Lua scripts are
+# built only once, since they read the scripts when they run.
 run() {
     case $1 in
     unit) build --bin redlock ;;

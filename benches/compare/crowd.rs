@@ -17,8 +17,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. If the order matters, `joined` waits
-    /// until the contender of this id stands in line.
+    /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. `joined` may
+    /// wait until the contender of this id stands in line.
     fn gather(count: usize, hold: Duration, command: impl Fn(&[String]) -> Command, joined: impl Fn(usize)) -> Crowd {
         let mut crowd = Crowd { directory: Directory::new(), children: Vec::new() };
         let log = crowd.log();
@@ -69,7 +69,7 @@ pub(crate) fn hand_over(peers: &[Peer]) {
     let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
     let peers: Vec<&Peer> = peers.iter().filter(|peer| !matches!(peer.waits, Waits::Never)).collect();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
-    // The peers take turns, so that a slow minute of the machine concerns more than one peer.
+    // The peers take turns, so that a slow minute of the machine slows down more than one peer.
     for round in 0..3 {
         for (peer, samples) in peers.iter().zip(&mut samples) {
             if round == 0 || peer.seldom == 1 {
@@ -188,7 +188,8 @@ pub(crate) fn thousand(redis: &Redis) {
     drain(redis, &mut crowd, 1000);
 }
 
-/// The children of a process: redlock's keeper, or the keeper's job. Looking through all processes for each of a thousand would cost more.
+/// The children of a process: redlock's keeper, or the keeper's job. To look through all processes for each of a
+/// thousand waiters would cost more.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

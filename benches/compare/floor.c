@@ -1,7 +1,7 @@
 /*
  * floor PORT KEY COMMAND [ARG]...: the least that a lock around a command must do. Connects to Redis, sets the key, forks a process that
- * starts the command and waits for its end, and deletes the key. Does not wait, does not renew, passes no signals on, prints nothing, keeps
- * no log.
+ * starts the command and waits for its end, and deletes the key. Does not wait for a held lock, renews nothing, passes no signals on, prints
+ * nothing, keeps no log.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

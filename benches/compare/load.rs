@@ -1,5 +1,6 @@
-//! `make load`: very many at once, for a bounded time. Each stage prints its figures. A stage fails if a call fails or a lease is lost; the
-//! lists fail if a script takes too long, the renewals if memory, descriptors or connections grow.
+//! `make load`: very many runs, waiters, holders and renewals, for a bounded time. Each stage prints its figures. A
+//! stage fails if a call fails or a lease is lost; the lists fail if a script takes too long, the renewals if memory,
+//! descriptors or connections grow.
 
 use crate::crowd::{children_of, drain, gather_redlocks};
 use crate::measure::{memory, processor_time};
@@ -44,7 +45,7 @@ fn print_server(redis: &Redis) {
     );
 }
 
-/// The time of the longest script since the slow log was emptied.
+/// The time of the longest script since the slow log was emptied; zero if no script took 0.5 ms.
 fn worst_script(redis: &Redis) -> Duration {
     let slow: Vec<(i64, i64, u64, Vec<String>, String, String)> = redis.query(&["SLOWLOG", "GET", "-1"]);
     let scripts = slow.iter().filter(|(_, _, _, words, ..)| words[0].to_lowercase().starts_with("eval"));

@@ -28,7 +28,8 @@ impl Samples {
     }
 }
 
-/// Rows of percentiles; the ratios compare each row with the first. On a busy machine the fastest tenth (p10) says most.
+/// Rows of percentiles; the ratios compare each row with the first. On a busy machine the fastest tenth (p10) tells
+/// most about the program.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,

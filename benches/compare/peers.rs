@@ -10,8 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Makes a command that waits for the lock of this name, and runs the job. The command must do nothing between fork and exec: std then
-/// starts it by posix_spawn, as a shell does. To copy this process would take longer than the measured programs.
+/// Makes a command that waits for the lock of this name, and runs the job. The command must do nothing between fork and
+/// exec: std then starts it by posix_spawn, as a shell does. A fork would copy this process, and take longer than the
+/// measured programs.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
 /// A way of running a command under a lock.
@@ -23,7 +24,7 @@ pub(crate) struct Peer {
     pub(crate) command: Contender,
 }
 
-/// How one learns that fifty contenders wait.
+/// How the benchmark knows that fifty contenders wait.
 pub(crate) enum Waits {
     /// The peer does not wait for a held lock.
     Never,
@@ -59,8 +60,8 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// A copy of the binary that `make bench` has built (REDLOCK), or of cargo's. A copy, since a file whose pages were read piece by piece, as
-/// after a boot, takes 0.2 to 0.6 ms longer to start than a file that was just written.
+/// A copy of the binary that `make bench` has built (REDLOCK), or of cargo's binary. A file that was just written
+/// starts 0.2 to 0.6 ms faster than a file whose pages were read piece by piece, as after a boot.
 pub(crate) fn redlock_binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -127,7 +128,7 @@ fn all_of_ours(nodes: &Nodes) -> [Peer; 4] {
     ]
 }
 
-/// The installed peers, beginning with floor.c, and the names of the others.
+/// The installed peers, beginning with floor.c, and the names of the peers that are not installed.
 pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let url = nodes.urls(1);
@@ -219,7 +220,7 @@ fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     calls.filter_map(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// The path of the python3 that has redis-py, if there is one: the interpreter itself, since a wrapper script would take time.
+/// The path of a python3 that has redis-py, if any. This is the interpreter itself: a wrapper script would take time.
 fn python() -> Option<String> {
     let ask = ["-c", "import redis, sys; print(sys.executable)"];
     let answer = Command::new("python3").args(ask).stderr(Stdio::null()).output().ok()?;
@@ -274,7 +275,8 @@ impl Drop for Etcd {
     }
 }
 
-/// The peer that everybody writes first, `--poll URL NAME JOB...`: tries SET NX every ms, renews nothing, and watches no job.
+/// The loop that everybody writes first, `--poll URL NAME JOB...`: tries SET NX every ms, renews nothing, and watches
+/// no job.
 pub(crate) fn poll(arguments: &[String]) {
     let mut connection = redis::Client::open(arguments[0].as_str()).unwrap().get_connection().unwrap();
     let (name, token) = (format!("poll:{}", arguments[1]), uuid::Uuid::new_v4().to_string());

@@ -1,5 +1,5 @@
-//! The error of a command line that clap does not understand, in one line: clap's words without tips and usage, and a
-//! hint.
+//! The error of a command line that clap does not understand, in one line. The line has clap's words, and mostly a hint
+//! in place of clap's tips and usage.
 
 use crate::cli;
 use crate::parse::NO_DASHES;
@@ -135,7 +135,7 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<Stri
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
         false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
     };
-    // One or two letters begin too many options.
+    // A word of one or two characters begins too many options.
     let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
     let longer: Vec<&str> = begin_so.collect();
     (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))

@@ -20,8 +20,8 @@ fn base_name(path: &OsStr) -> String {
     Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The script of a shell, or the first word of its `-c` line. None if an option before it takes a value or reads the
-/// script from standard input, or if the line begins with a variable, which may be a secret.
+/// The script of a shell, or the first word of its `-c` line. None if an option may take a value (`-o`), if the shell
+/// reads the script from standard input (`-s`), or if the line begins with an assignment, which may be a secret.
 fn of_shell(arguments: &[OsString]) -> Option<String> {
     let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
     let options = arguments.iter().take_while(is_option).count();

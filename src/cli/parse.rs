@@ -47,7 +47,7 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
     }
-    // This call moves the matches: to copy them, and to free the copy, takes 0.01 ms.
+    // This call moves the matches: to copy them, and to free the copy, would take 0.01 ms.
     Cli::from_arg_matches_mut(&mut matches)
 }
 

@@ -1,4 +1,4 @@
-//! Parsers for the values on the command line: names, tokens, statuses and durations.
+//! Parsers for the values on the command line: names, tokens, whole numbers and durations.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The shortest ttl of a lease, and the shortest interval of `--watch`.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The shortest ttl of `run`: a shorter one has no room for three renewals and a grace.
+/// The shortest ttl of `run` and `--while-pid`: a shorter one has no room for three renewals and a grace.
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine and `--hold-at-least`.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -14,7 +14,7 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
-/// The largest number of `--newest`: Lua counts exactly up to it.
+/// The largest number of `--newest`: up to this number, Lua counts exactly.
 pub(crate) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 /// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
@@ -62,7 +62,7 @@ pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How far back to look for runs: at most as long as runs are remembered.
+/// The time to look back for runs, at most as long as runs are remembered.
 pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),
@@ -73,7 +73,7 @@ pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
 /// `--wait` without a duration.
 pub(crate) const FOREVER: &str = "forever";
 
-/// `--wait [D]`, which may have swallowed the command or the name.
+/// The value of `--wait [D]`. If the value is no duration, it is probably the command or the name.
 pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     if text == FOREVER {
         return Ok(Duration::MAX);
@@ -84,7 +84,7 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// `status --watch [D]`, which may have swallowed the name.
+/// The value of `status --watch [D]`. If the value is no duration, it is probably the name.
 pub(crate) fn watch(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),

@@ -87,8 +87,8 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease, and hands it over to the guard. If the guard does not answer before the lease ends, this call ends the
-/// guard.
+/// Prints the lease, and hands it over to the guard. If the guard does not answer before the lease ends, this call ends
+/// the guard.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
     let print_and_hand_over = async {
         output::print_when_read(text).await?;

@@ -7,7 +7,7 @@ use crate::lock::{Run, RunListing, RunQuery, Selection};
 use crate::output::{self, Picture, Row, say};
 use std::time::Duration;
 
-/// The time that a picture shows, unless another is given.
+/// The time that a picture shows without `--since`.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {

@@ -58,7 +58,7 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// Blocks these signals; the runtime, which must exist, reads them.
+/// Blocks these signals, except ignored ones. The runtime, which must exist, reads the signals.
 ///
 /// # Errors
 /// The errors of [`Error::cannot_wait`].
@@ -126,7 +126,7 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
 /// with another name, nor the name with a token from the command line.
 ///
 /// # Errors
-/// [`Error::Usage`] when neither the argument nor the enclosing job names a lock.
+/// [`Error::Usage`] when the call gives no name, and either gives a token or has no enclosing job.
 fn name_and_token(
     name: Option<&str>,
     token: Option<&str>,
@@ -186,7 +186,7 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
 /// settings themselves.
 ///
 /// # Errors
-/// [`Error::Usage`] for a bad setting.
+/// The errors of [`config::settings`].
 fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     let settings = config::settings(common, wait.min(ROTATION))?;
     settings.unknown.iter().for_each(|why| say(why));
@@ -199,7 +199,7 @@ fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     Ok(settings)
 }
 
-/// Warns, with `--quiet` too, that no option or variable has named the nodes: every host would have a lock of its own.
+/// Warns, with `--quiet` too, that no option, variable or file has named the nodes: every host would have its own lock.
 fn warn_of_default(settings: &Settings) {
     if let (true, [node]) = (settings.is_unconfigured, settings.nodes.as_slice()) {
         say(&format!(
@@ -208,7 +208,7 @@ fn warn_of_default(settings: &Settings) {
     }
 }
 
-/// Reports what is missing in a list. The exit is the one for the first lock that too few nodes know.
+/// Reports what is missing in a list. The exit follows from the first lock that is missing, if any.
 fn say_missing(missing: &Missing) -> Exit {
     warning_about(missing).iter().for_each(|warning| say(warning));
     missing.locks.iter().for_each(|error| say(&error.to_string()));

@@ -12,13 +12,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Recency {
     Recent,
-    /// The only known success is in the future: the server's clock was changed.
+    /// Each known success is in the future: the server's clock was changed.
     Ahead,
     /// No recent success, or too few hosts.
     NotRecent,
 }
 
-/// The selected locks: whether a run of each has succeeded within this time, and whether enough hosts came.
+/// The selected locks, with the answers: did a run of each succeed in the time `within`, and did enough hosts come?
 pub(super) struct Jobs<'a> {
     selection: Selection<'a>,
     within: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Jobs<'a> {
     answers: Vec<(Recency, String)>,
     /// The first lock with an unknown state and no known recent success: nodes that did not answer may know a success.
     unsure: Option<String>,
-    /// The rows for JSON and Nagios.
+    /// The rows are for JSON, the ages for Nagios.
     rows: Vec<Row>,
     ages: Vec<String>,
 }
@@ -112,7 +112,7 @@ impl<'a> Jobs<'a> {
         })
     }
 
-    /// One line as monitoring plugins print it.
+    /// Prints the answers in one line, as monitoring plugins do.
     fn tell_nagios(self, missing: &Missing, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
         let unknown = missing.locks.first().map(ToString::to_string);
         let (exit, word) = match (&unknown, worst) {

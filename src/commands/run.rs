@@ -58,7 +58,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     run::run(job, locks)
 }
 
-/// Opens the file for the job's errors; not a pipe or a device, whose content could not be read back.
+/// Opens the file for the job's errors. Refuses a pipe or a device, whose content could not be read back.
 fn open_errors(path: &Path) -> Result<File, Error> {
     let opened = open_regular(path, OpenOptions::new().read(true).append(true));
     opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())

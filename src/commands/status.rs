@@ -83,7 +83,7 @@ fn watch_all(
             Ok(())
         };
         let missing = locks.list(selection, View::ROW, args.all, add).await?.known()?;
-        // The sort is stable: equal locks stay in the order of their names.
+        // The sort is stable: locks of the same gravity stay in the order of their names.
         rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();

@@ -15,7 +15,7 @@ use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
 
-/// The signals that end the watch, that tell of a new terminal size, and that Ctrl-Z sends. The screen handles Ctrl-C.
+/// The signals that end the watch; SIGWINCH for a new terminal size; SIGTSTP for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
 /// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit

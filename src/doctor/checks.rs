@@ -33,7 +33,7 @@ pub(crate) struct LockFacts {
     eternal: Vec<String>,
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest ttl of a lease.
+    /// The longest time that a lease can last.
     longest: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Setup<'_> {
     }
 }
 
-/// A check of one node; the last argument is all other nodes that were reached.
+/// A check of one server of a node; the last argument is all other servers that were reached.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
@@ -410,7 +410,7 @@ mod tests {
         Lines { command: "INFO", lines: Ok(values.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()) }
     }
 
-    /// The facts about a healthy node, with this change.
+    /// The facts about a healthy node, but with these values in the answer to INFO.
     fn node(url: &str, info: &[(&str, &str)]) -> Facts {
         let well = [
             ("redis_version", "7.0.15"),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// The number of measured round trips, and the time after which no more begin.
+/// The largest number of measured round trips, and the time after which no more begin.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    /// How far the server's clock is ahead of this machine's, in ms; none if TIME is refused.
+    /// The time by which the server's clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
     /// The `run_id`s that several connections to the server have met.
     pub(super) run_ids: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Lines {
         value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
-    /// A number. An uptime below 0, after the clock was set back to before the start, counts as 0.
+    /// A number. A negative uptime, after the clock was set back to before the server's start, counts as 0.
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         let number = value.parse::<i64>();
@@ -164,7 +164,7 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
     Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
 }
 
-/// The slots that CLUSTER NODES shows as `[93->-ID]` or `[93-<-ID]`; a server lists only its own.
+/// The slots that CLUSTER NODES shows as `[93->-ID]` or `[93-<-ID]`; a server lists only its own slots.
 async fn moving(node: &mut Node) -> Result<Vec<String>, Problem> {
     let nodes = report(node, "CLUSTER NODES").await.lines?;
     let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));
@@ -183,7 +183,8 @@ async fn setting(node: &mut Node, name: &str) -> Result<String, Problem> {
     pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
 }
 
-/// How far a server's clock is ahead of this machine's, in ms, by an answer to TIME that took this round trip.
+/// The time by which a server's clock is ahead of this machine's, in ms. `told` is the answer to TIME, which took this
+/// round trip.
 fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
     let theirs = Duration::from_secs(told.count(0)?) + Duration::from_micros(told.count(1)?);
     let ours = unix_time().saturating_sub(round_trip / 2);

@@ -22,7 +22,7 @@ pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) 
     join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
 }
 
-/// Examines the nodes of the setup. Findings come worst first, and among equals those about all nodes first.
+/// Examines the nodes of the setup. Findings come worst first; of the same verdict, those about all nodes come first.
 pub(crate) fn examine(setup: &Setup<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
     let of_nodes = zip(nodes, setup.addresses).map(|(node, address)| of_node(node, address, setup, &reached));
@@ -45,7 +45,7 @@ fn of_node(node: &NodeFacts, address: &Address, setup: &Setup<'_>, reached: &[&F
     if let Some(local) = address.local() {
         outcomes.push((name(), "local", checks::local(&local)));
     }
-    // If no server answers, the check of the connection reports it.
+    // If no Sentinel answers, the check of the connection reports that.
     if node.sentinels.iter().any(|(_, view)| view.is_ok()) {
         outcomes.push((name(), "sentinels", checks::sentinels(&node.sentinels)));
     }

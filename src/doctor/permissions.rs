@@ -2,7 +2,7 @@
 
 use crate::lock::keys::{Keys, beside};
 
-/// The commands that redlock sends, and that its scripts call.
+/// The commands that redlock sends for a lock, and that its scripts call. Some addresses need more (redlock.man).
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
@@ -11,7 +11,7 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
 /// The commands that locks can do without: for the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
-/// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.
+/// The rule with these commands, to paste into redis-cli. For the default user, the rule creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
     let beside = beside(prefix);

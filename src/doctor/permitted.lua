@@ -1,6 +1,6 @@
 #!lua
--- Tells which commands this user may not run on a lock's keys and channels. Runs none of the commands, but could: so a
--- server that takes no writes refuses this script.
+-- Tells which commands this user may not run on a lock's keys and channels. Runs none of the commands. But the script
+-- is not declared read-only, so a server that takes no writes refuses the script.
 -- ARGV: 1 the lock  2 another key of the lock  3 a channel of the lock  4… the commands
 -- Returns the commands that are denied. A server before Redis 7 does not know the first line, and cannot answer.
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A message from redlock to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Stop the job at this time, unless a later order moves the time.
+    /// Stop the job by this deadline, unless a later order moves the deadline.
     Deadline(Deadline),
     /// Set these variables, remove those that have no value, and start the command, unless `not_after` has passed. A
     /// deadline must have come before.
@@ -45,8 +45,8 @@ pub(crate) enum Report {
     TooLate,
     /// SIGTERM is due: no later deadline has come.
     Lapse,
-    /// The keeper is killing the whole job. The report comes every few milliseconds: a keeper that is silent after
-    /// `kill_at` is stopped, or stuck in starting the command.
+    /// The keeper is killing the whole job. The report comes every few milliseconds, so silence after `kill_at` means
+    /// that the keeper is frozen, or stuck in starting the command.
     Kill,
     /// These processes are still there a second after SIGKILL; the keeper waits for them.
     Survivors {

@@ -1,4 +1,4 @@
-//! Acquiring a lock: re-enter a lease of an enclosing job, try, or wait in line.
+//! Acquires a lock: re-enters a lease of an enclosing job, tries to take the lock, or waits in line.
 
 use super::attempt::{Attempt, Denial};
 use super::lease::Lease;
@@ -15,15 +15,15 @@ use std::time::Duration;
 /// After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// How long a caller that waits tries again after a refused login: a password or a certificate may be in the middle of
-/// its rotation.
+/// A waiting caller repeats its first try for this long if the login is refused: a password or a certificate may be in
+/// the middle of its rotation.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
     /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says.
-    /// `notify` is called when the wait begins and whenever it changes. `interrupted` ends the wait at any moment. A
-    /// failed call leaves nothing on a node that answers.
+    /// `notify` gets reports while the call waits. `interrupted` ends the wait at any moment. A failed call leaves
+    /// nothing on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
@@ -75,10 +75,10 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries to take the lock. Tries again for a while if rivals have each got a part, or if a password may be in the
-    /// middle of its rotation.
+    /// Tries to take the lock. Tries again for a while if rivals have each got a part, or if a password or certificate
+    /// may be in the middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
-        // A single try needs no end: it ends by itself.
+        // A call that does not wait needs no end: the number of its tries is limited.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);

@@ -30,14 +30,14 @@ pub(super) enum Outcome {
     Gone,
     /// The named lease is gone, and others have the lock.
     Other,
-    /// The lease is there, and was extended or entered.
+    /// The lease is there, and was extended, entered or created again.
     Extended,
     Revoked,
-    /// The named hold has been released.
+    /// The named hold was released, or the node has forgotten it.
     NoHold,
     /// Re-creation only: the server has restarted since it said that the lease is gone.
     Restarted,
-    /// The lock has had a later holder.
+    /// The node's counter is larger than the fencing token of the lease.
     Higher,
     /// The node's counter now stands at the fencing token of the lease.
     Raised,
@@ -54,8 +54,7 @@ pub(super) enum Outcome {
     Done,
 }
 
-/// The answer of a script; by default the answer for a free lock. A field that only one script gives is read by its
-/// name.
+/// The answer of a script; by default the answer for a free lock. Fields without a member here are read by their names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,

@@ -16,9 +16,9 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes. Once the answers have `decided`, waits for the slower nodes too, since every node should do its
-    /// part, for about twice as long as the decision took. The answer of a node in quarantine counts as missing if the
-    /// node may have forgotten the lock.
+    /// Asks all nodes. Once the answers have `decided`, waits for the slower nodes about twice as long as the decision
+    /// took, since every node should do its part. The answer of a node in quarantine counts as missing if the node may
+    /// have forgotten the lock.
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,

@@ -32,7 +32,7 @@ pub(super) enum Attempt {
     Granted(Box<Lease>),
     /// Others have the lock, or part of it.
     Denied(Box<Denial>),
-    /// Too few nodes can answer.
+    /// Nothing is granted for another reason: too few nodes can answer, say, or a recent run has succeeded.
     Failure(Error),
 }
 
@@ -68,8 +68,8 @@ pub(super) struct LastSeenLease {
     pub(super) run_id: Option<String>,
     /// The latest possible end of the lease.
     pub(super) until: Boot,
-    /// The longest time that the lease may last from any moment; none once the connection has ended: `until` then
-    /// counts from the connection's end.
+    /// The longest time that the lease may last after an extension. None once the connection has ended: `until` is then
+    /// counted from that moment.
     pub(super) longest: Option<Duration>,
 }
 
@@ -155,8 +155,8 @@ impl Lock {
         // A node that refuses INFO has no vote, since nothing tells the end of its quarantine.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
-        // Even a node that has granted the lock loses its vote if another node shows a lease that makes the quarantine
-        // longer.
+        // Even a node that has granted the lock may lose its vote here: another node may show a lease that makes the
+        // quarantine longer.
         self.locks.without_quarantined(known)
     }
 
@@ -194,8 +194,8 @@ impl Lock {
         args
     }
 
-    /// Completes a try that enough nodes have granted: makes sure that a quorum of them stands at the fencing token,
-    /// and that the lease is still valid.
+    /// Completes a try that a quorum has granted: makes sure that a quorum stands at the fencing token, and that the
+    /// lease is still valid.
     async fn complete(
         &mut self,
         token: String,
@@ -240,7 +240,7 @@ impl Lock {
             self.locks.nodes.ask_apart(|node| fence.behind.contains(&node).then_some(&call), deadline, enough).await;
         match (raised(&answers), answers.replies().count()) {
             (raised, _) if raised >= fence.needed => Ok(()),
-            // A node that is ahead has had another holder meanwhile: try again.
+            // A node has refused: its counter is ahead, or the lease is gone there already. Try again.
             (raised, said) if said > raised => Err(Attempt::split()),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
@@ -294,7 +294,7 @@ impl Lock {
     }
 }
 
-/// How long to wait for further answers to a try, if these decide; none if these do not decide.
+/// The time to wait for further answers to a try; none to wait for all of them.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if ran(answers).is_some() => Some(Duration::ZERO),
@@ -351,7 +351,7 @@ fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     free.sort_unstable();
     let slots: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = slots.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
-    // A node that has granted the slot names no others.
+    // A node that has granted this try names no free slots, but may grant another slot too.
     let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
     slots.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

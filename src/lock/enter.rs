@@ -1,4 +1,4 @@
-//! Re-enters a lease that an ancestor holds: adds one more hold, with a token of its own.
+//! Re-enters a lease: adds one more hold, with a token of its own.
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -37,7 +37,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of this ancestor, and gives it this ttl; none if the ancestor no longer holds it.
+    /// Re-enters the lease of this ancestor, for `ttl`, or else for the lease's own ttl. Returns none if the lease has
+    /// ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -62,7 +63,7 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of the hold is new: to release this hold can hurt no other.
+                // The id of the hold is new, so its release ends no other hold.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;

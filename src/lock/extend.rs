@@ -17,7 +17,8 @@ pub(crate) struct Extension {
 }
 
 impl Lock {
-    /// Extends the lease of `token`, to last at least `ttl` from now; without `ttl`, the ttl with which it was taken.
+    /// Extends the lease of `token`: the lease then lasts at least `ttl` from now; without `ttl`, at least the ttl with
+    /// which it was taken.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].

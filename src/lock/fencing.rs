@@ -8,7 +8,7 @@
 //!
 //! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, which is
 //! ignored. If q of the nodes that granted have a counter, at least one node knows the last writer's counter. If fewer
-//! have a counter, the client's clock counts too: the clock is larger than any writer's counter.
+//! have a counter, the client's clock counts too: as a rule the clock is larger than any writer's counter.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
@@ -30,7 +30,7 @@ pub(super) struct FenceVote {
 pub(super) fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();
-    // Fewer than q counters may all have missed the last writer.
+    // If fewer than q nodes have a counter, the last writer may have been on none of these nodes.
     let token = if counted < quorum(nodes) { largest.max(clock) } else { largest };
     let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();
     let needed = quorum(nodes).saturating_sub(grants.len() - behind.len());

@@ -96,7 +96,7 @@ impl Holder {
         let holds = fields.get("holds").as_count();
         let renewal = match fields.get("renewal").as_time().or(ttl) {
             _ if kept.is_some() => Some(Duration::ZERO),
-            // If a job has re-entered a lease of acquire, the job renews the lease.
+            // A job that has re-entered a lease of acquire renews the lease; the record does not tell for which ttl.
             Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
             renewal => renewal,
         };
@@ -156,7 +156,7 @@ impl Holder {
 
     /// One holder from the answers of several nodes; the lease lasts for as long as `needed` nodes have it.
     pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
-        // The node with the highest fencing token; others may have an older record.
+        // The record with the highest fencing token is the newest.
         let best =
             same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
         // A node on which the lease never expires counts too.

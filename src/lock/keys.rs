@@ -3,8 +3,8 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// Stands between the lock's key and the part in the lock's other keys, and between the parts of a waiter's name. Names
-/// have no control characters, so a lock's own key never looks like one of the other keys.
+/// In the other keys of a lock, separates the lock's own key from the part; in a waiter's name, separates the parts.
+/// Names have no control characters, so a lock's own key never looks like one of the other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock, each with its type. A request names the first [`NAMED`] behind the lock's own key, in the

@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// The random identity of the lease, with the suffix of this process's hold if it has re-entered a lease.
+    /// The random identity of the lease, with the suffix of this process's hold if this process has re-entered a lease.
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The number of runs beyond the requested ones that may be in memory before the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
-/// The locks of a list.
+/// The choice of the locks for a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection<'a> {
     pub(crate) prefix: &'a str,
@@ -45,7 +45,7 @@ struct Found<R> {
     row: R,
 }
 
-/// The gaps in a list: nodes that did not answer, and locks on which too few nodes can tell.
+/// The gaps in a list: nodes that did not answer, and locks about which too few nodes can tell.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
@@ -58,10 +58,10 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// The gaps, if the state of any lock that is shown is known.
+    /// The gaps, unless the list has nothing but gaps.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if no lock's state is known.
+    /// [`Error::NoQuorum`] if a lock's state is unknown, and the state of no lock that is shown is known.
     pub(crate) fn known(self) -> Result<Missing, Error> {
         match self.unknown {
             Some(error) if !self.has_known => Err(error),
@@ -74,7 +74,7 @@ impl Locks {
     /// Gives each of the selected locks to `show`, ordered by name; with `free` also free locks that remember
     /// something. With an empty prefix, a name with a `*` finds only locks with redlock's owner record, since the rest
     /// of the database is other data. A lock for which `show` returns an error cannot be shown. There may be very many
-    /// locks, so only a page of them is in memory at a time.
+    /// locks, so the answers about only one page of locks are in memory at a time.
     ///
     /// # Errors
     /// [`Error::NoQuorum`], perhaps after some locks were shown.
@@ -183,7 +183,7 @@ impl BatchQuery<'_> {
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // SCAN may return other keys too: without the prefix, or the other keys of a lock.
+            // SCAN may return further keys: keys without the prefix, and the other keys of a lock.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }

@@ -16,11 +16,11 @@ pub(crate) struct Locks {
     pub(crate) quarantine: Quarantine,
 }
 
-/// Each node's answer about a lock, if any has come; or why too few nodes can tell.
+/// The answer of each node about a lock, none for a node that gave none; or why too few nodes can tell.
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
-    /// Contacts no node yet. Timeouts that are not given are derived from `ttl`.
+    /// Makes the locks, and contacts no node yet. Timeouts that are not given are derived from `ttl`.
     pub(crate) fn new(
         nodes: &[Address],
         node_timeout: Option<Duration>,

@@ -47,7 +47,7 @@ pub(crate) struct RunQuery {
 /// The memory that a lock has of its runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
-    /// The last run that has ended, and the last that succeeded and that failed.
+    /// The last run that has ended, the last that succeeded, and the last that failed.
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
@@ -57,7 +57,7 @@ pub(crate) struct Memory {
     /// The hosts that came, the latest first, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hosts: Option<Vec<Visit>>,
-    /// The runs that were asked for, by their beginning.
+    /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
     /// The number of runs that go on; `runs` has the first of them.
@@ -280,7 +280,7 @@ fn usual(runs: &[Run]) -> Option<Duration> {
     times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
 }
 
-/// Adds a further page of the log to each node's answer. A node that does not answer gets no further question.
+/// Adds a further page of the log to each node's answer. A node that does not answer counts as having no more pages.
 fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     let mut page = page.unwrap_or_default().into_iter();
     for before in told.iter_mut().flatten() {
@@ -310,7 +310,7 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // A loss that a quorum knows is real: a single node may take a lease that it has forgotten for lost.
+        // A loss that a quorum knows is real. A single node may have forgotten the lease, and call that a loss.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
         // A node that carried out its take late can still release a lease that has run out on the others.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {

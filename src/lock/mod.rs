@@ -67,7 +67,7 @@ use std::time::Duration;
 pub(crate) struct Lock {
     pub(crate) name: String,
     keys: Keys,
-    /// None for a command that takes no lease: the claim is then read from the lock.
+    /// None for a command that takes no lease: the scripts then read the claim from the lock.
     claim: Option<Claim>,
     locks: Locks,
     /// The records of the run's end that the last release could not write.
@@ -78,7 +78,7 @@ pub(crate) struct Lock {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) ttl: Duration,
-    /// The longest wait in line: zero is one try, [`Duration::MAX`] forever.
+    /// The longest wait in line: zero for a call that does not wait, [`Duration::MAX`] for a wait without an end.
     pub(crate) wait: Duration,
     /// The owner of the lease to come.
     pub(crate) owner: Owner,
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) reenter: Reenter,
     /// True if one process renews the lease, and another releases it: the first must not take the release for a loss.
     pub(crate) noted: bool,
-    /// True if another process releases the lease, by its token.
+    /// True if another process releases the lease, by the lease's token.
     pub(crate) is_acquired: bool,
     /// The time of `--once-per`: nothing is granted if a run that has succeeded began less than this long ago.
     pub(crate) once_per: Option<Duration>,
@@ -104,15 +104,15 @@ impl Request {
     }
 }
 
-/// The choice to re-enter a lease that an ancestor holds, instead of waiting for it.
+/// The choice to re-enter a lease, instead of waiting for the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reenter {
     No,
-    /// Never: other options of this call rule it out.
+    /// Do not re-enter: other options of this call rule that out.
     Excluded,
-    /// Only if an ancestor still holds a lease, which keeps its own ttl; otherwise the lock is taken as usual.
+    /// Re-enter if an ancestor still holds a lease, which keeps its own ttl; otherwise take the lock as usual.
     IfHeld,
-    /// Only the lease of this token, or fail; the lease then lasts for the request's ttl at least.
+    /// Re-enter the lease of this token, or fail; the lease then lasts at least for the request's ttl.
     Must(String),
 }
 
@@ -137,7 +137,7 @@ impl Lock {
         self.claim.unwrap_or_default()
     }
 
-    /// A call of this script for the lock, with the claim on it.
+    /// A call of this script for the lock, with the lock's claim as an argument.
     fn call(&self, script: &'static Script, args: Args) -> Call {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }

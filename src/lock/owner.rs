@@ -1,18 +1,19 @@
-//! The owner of a lease or a run, or a waiter: host, process, user and label.
+//! The owner of a lease, a run, or a position in line: host, process, user and label.
 
 use super::fields::Args;
 use crate::sys;
 use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease or a run, or a waiter; an unknown fact is none. Never the job's arguments, which may hold
-/// secrets.
+/// The owner of a lease, a run, or a position in line; a fact that is not known is none. The owner never has the job's
+/// arguments, which may hold secrets.
 ///
-/// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `agreed` agrees on it, and
-/// output.rs, error.rs and progress.rs show it. The fact is about the process `pid`, not about redlock, and an unknown
-/// fact is an empty text, since a missing argument fails the grant. A fact that changes with renewals is sent by `args`
-/// of `Lease` (each hold has its own); extend.lua writes it by pcall, since a lack of memory must not cost a lease, and
-/// only with commands that users have allowed already; recreate.lua writes the whole record again.
+/// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `Holder::agreed` takes it
+/// from the newest record, and output.rs, error.rs and progress.rs show it. The fact is about the process `pid`, not
+/// about redlock. An unknown fact is sent as an empty text, since a missing argument fails the grant. `Lease::args`
+/// sends a fact that changes with renewals (each hold has its own `Lease`). extend.lua writes such a fact by pcall,
+/// since a lack of memory must not cost a lease, and only with commands that users have allowed already. recreate.lua
+/// writes the whole record again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,

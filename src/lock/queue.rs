@@ -6,7 +6,7 @@
 //! ticket. No waiter is dropped because of a clock. In case a call is lost, each waiter looks by itself now and then,
 //! the first waiter often.
 //!
-//! Every wait here may be dropped at any await; `attempt.rs` says how its caller then cleans up.
+//! Every wait here may be dropped at any await; `attempt.rs` says how the caller then cleans up.
 
 use super::attempt::{Attempt, Denial, LastSeenLease};
 use super::lease::Lease;
@@ -22,22 +22,25 @@ use std::time::Duration;
 
 /// The pause between looks of the first in line: another library frees its lock without a call.
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
-/// The pause before a new first in line looks: the new lease may run out before the waiter's next usual look.
+/// The pause before the look of a waiter that has just become the first in line: the new lease may run out before the
+/// waiter's next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The longest pause of the other waiters, which look more rarely the farther back they are.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// The pause of each waiter if the key is of another type: such a key has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// The pause from an expiry to the look of the first in line, or of `wait`.
+/// The pause from an expiry to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// The other waiters look at most this long after the expiry: the holder and the first waiters may have died together.
+/// The other waiters look this long after an expiry, or earlier, unless [`OTHERS_PER_RANK`] delays them: the holder and
+/// the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The least pause before the other waiters' look after an expiry, for each position in line.
+/// Before a look for an expiry, each of the other waiters pauses at least this long for each position in line.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
 /// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
 /// not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try, after a rival in line has got a part of the lock.
+/// The longest pause before the next try, after a rival in line has got a part of the lock, or after fewer than q nodes
+/// have called.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The pause after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
@@ -146,8 +149,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes, but not long if it cannot: a waiter that queues before it
-    /// listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes, for the node timeout at most: a waiter that queues before
+    /// it listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.

@@ -1,6 +1,6 @@
 //! The arithmetic of the Redlock algorithm: quorum, drift, validity, decision. Pure: no clock, no I/O.
 //!
-//! The models (tests/model) include this file by its path: it imports nothing of redlock.
+//! The models (tests/model) include this file by its path, so only its tests import anything of redlock.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }
 
-/// The largest value that at least `needed` of these values reach; none if there are fewer.
+/// The largest value that at least `needed` of these values reach; none if there are fewer than `needed`.
 pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.get(needed - 1).copied()

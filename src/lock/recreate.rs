@@ -16,7 +16,7 @@ pub(crate) enum NodeReport<T, R> {
     Confirmed { until: T, run: Option<R> },
     /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock there, or has had it since.
+    /// Another holder has the lock there, or has had the lock after this lease.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -49,7 +49,7 @@ pub(crate) struct Round<T> {
     pub(crate) now: T,
 }
 
-/// The steps after a round.
+/// The conclusions from a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement<R> {
     /// The nodes on which to create the lease again, and the run_id of each.
@@ -120,10 +120,10 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // No rival got the lease: the key kept rivals out until the restart, the quarantine since then. (A
-                // single node has no quarantine; its counter tells whether a rival got the lease.) Compare with now, not
-                // with the moment of sending: in between, the key may have expired, and the node may have granted a
-                // rival's lease and restarted.
+                // No rival got the lock: the key kept rivals out until the restart, the quarantine since then. (A
+                // single node has no quarantine by default; its counter tells whether a rival got the lock.) Compare
+                // with now, not with the moment of sending: in between, the key may have expired, and the node may have
+                // granted a rival's lease and restarted.
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;

@@ -75,7 +75,7 @@ impl Lock {
     pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
-            // A node that missed a hold would release an older hold, so all nodes are asked for the same hold.
+            // A node that missed a hold would release an older hold, so all nodes are told which hold to release.
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
@@ -110,7 +110,8 @@ impl Lock {
         if verdict != Verdict::Yes {
             return Err(self.not_done(release.token, &answers, is_done));
         }
-        // A hold counts if a quorum knows of it; the nodes that missed it have fewer.
+        // If a quorum has freed the lock, no hold is left that a quorum knows of. Otherwise the largest number counts,
+        // since a node may have missed a hold.
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
@@ -227,7 +228,8 @@ impl Lock {
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        // The hold that most nodes name, since a hold is entered on a quorum; `entered` is by each server's own clock.
+        // Most nodes name the newest hold, since a hold is entered on a quorum. `entered` only breaks ties: it is by
+        // each server's own clock.
         let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
         let votes = |hold: &Reply| answers.count(|other| other.get("hold") == hold);
         let newest = named.max_by_key(|newest| (votes(newest.get("hold")), newest.count("entered")));
@@ -252,7 +254,7 @@ impl Release<'_> {
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            // Another process may have released the lease by its token; the end that this process told stays.
+            // Another process may have released the lease by its token: then the end that the other process told stays.
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
@@ -279,7 +281,7 @@ fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }
 
-/// True if the log has the run of a lease that is gone.
+/// True if the memory knows the run of a lease that is gone.
 fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }

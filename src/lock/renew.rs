@@ -22,8 +22,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The end of the time for the answers. Giving the lease again to a node that has forgotten it may take the same
-    /// time once more.
+    /// The end of the time for the answers. Giving the lease again to a node that has forgotten it may take as long
+    /// again.
     pub(crate) give_up: Boot,
     /// After this time without an answer, a node is asked over another connection too.
     pub(crate) pause: Duration,
@@ -34,12 +34,13 @@ pub(crate) struct Try {
 pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
-    /// No quorum answered in time; the lease is unchanged. `faults` says what each failing node did ("10.0.0.1:6379
-    /// timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may start at once.
+    /// No quorum extended the lease in time, and no loss is proven. `faults` says what each failing node did
+    /// ("10.0.0.1:6379 timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may start
+    /// at once.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
-    /// So many nodes lack the lease that no quorum can have it. The text continues "lost "backup": it …".
+    /// The lease is lost, and at least one node says why. The text continues "lost "backup": it …".
     Lost(String),
     /// A node has the note that the lease was released by its token.
     Released,
@@ -63,7 +64,7 @@ impl Lock {
         let patience = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, patience, moved).await;
         let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
-        // If the lease has only run out, and no node says why it is gone, no node is to blame.
+        // If no node says why the lease is gone, the lease has only run out, and no node is to blame.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }

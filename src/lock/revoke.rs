@@ -18,7 +18,7 @@ pub(crate) struct Revocation {
     /// True if the leases have ended. Otherwise they cannot be extended any more, and each holder's redlock stops the
     /// job, at the latest when the lease runs out.
     pub(crate) is_free: bool,
-    /// The number of `--newest` that a lock which was free already has forgotten.
+    /// The number of `--newest` that the lock has forgotten, if the lock was free already.
     pub(crate) forgot: Option<Newest>,
     /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
     pub(crate) missed: Vec<String>,
@@ -26,8 +26,8 @@ pub(crate) struct Revocation {
 
 impl Lock {
     /// Ends the leases of others: safely, or at once with `force`. Spares leases whose token does not begin with
-    /// `token_prefix`. A lease that only a minority of nodes has is not in force. With `force`, a lock that is free
-    /// already forgets its number of `--newest`.
+    /// `token_prefix`. A lease that only a minority of nodes has is not in force. With `force` and an empty prefix,
+    /// a lock that is free already forgets its number of `--newest`.
     ///
     /// # Errors
     /// [`Error::NotOurs`], also if a free lock has no number; [`Error::Usage`] if several tokens begin with

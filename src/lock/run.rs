@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A run that begins further in the future than this was written by a clock that was set back since.
+/// If a run begins further in the future than this, the server's clock was set back after the run was noted.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless the runs in it give another number.
@@ -62,7 +62,7 @@ pub(crate) struct Run {
     pub(super) is_acquired: bool,
 }
 
-/// The end of a run.
+/// The way in which a run ended, or that the run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunOutcome {

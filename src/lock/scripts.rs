@@ -37,8 +37,8 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // A longer name does not fit, nor does a TAKE with its body, which a server that does not know the script gets.
-        // If the server stands still just then, a lease may be left until it runs out.
+        // A longer name may not fit. A TAKE with its body does not fit: a server that does not know the script gets the
+        // body. If the server stands still just then, a lease may be left until it runs out.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");
     }

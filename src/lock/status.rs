@@ -17,7 +17,7 @@ use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of bytes of a value to ask for: with an empty prefix the value may be anything.
+/// The number of bytes of a key's value to ask for: with an empty prefix, a list reads any program's keys.
 const BYTES: u32 = 128;
 
 /// The parts of a lock that a look asks for. All holders and waiters are counted; at most this many are named.
@@ -47,7 +47,7 @@ impl View {
     }
 
     /// The number of locks that fit into one answer: a holder takes at most five kilobytes, protocol included (see
-    /// redis/stream.rs), and the rest of a lock one and a half.
+    /// redis/stream.rs), and the rest of a lock at most one and a half.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
         self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
@@ -73,7 +73,7 @@ pub(crate) enum State {
     Revoked,
     /// Another library wrote the key.
     Foreign,
-    /// No quorum answered.
+    /// Too few nodes answered to tell.
     Unknown,
 }
 
@@ -183,7 +183,7 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // If the caller still waits for a free lock, the lock has a line.
+        // A lock that is free, although the caller still waits for it, has a line.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }

@@ -64,7 +64,7 @@ impl Visit {
     }
 
     /// True if this run, which the same node tells, began at this visit. The run has only the first characters of a
-    /// long name.
+    /// long host name.
     fn is_of(&self, run: &Run) -> bool {
         let is_by_host = run.owner.host.as_ref().is_some_and(|host| self.host.starts_with(host));
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
@@ -90,8 +90,8 @@ impl Visit {
     }
 }
 
-/// The hosts that any of these nodes tells, the latest first, by the clock in the middle. Each node is given as its
-/// visits and its runs; `runs` are the runs of all nodes together.
+/// The last visit of each host that any of these nodes tells, the latest first. All times are by the clock in the
+/// middle. Each node is given as its visits and its runs; `runs` are the runs of all nodes together.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -117,7 +117,7 @@ fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option
 
 /// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. `began_ago` is the time
 /// since the beginning of the success that turns the host away, `came_before` the time since the host's last visit.
-/// (Daylight saving time makes a night an hour longer or shorter twice a year.)
+/// A quarter off is still near: daylight saving time makes a day an hour longer or shorter.
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     impl Crontab {
-        /// Three years, with calls at these times of the days that are meant.
+        /// Three years, with calls at these times of each day for which `is_meant` is true.
         fn new(times: &[Duration], is_meant: fn(u32) -> bool, once_per: Duration) -> Crontab {
             let due = (0..3 * 365)
                 .filter(|&day| is_meant(day))
@@ -186,7 +186,7 @@ mod tests {
             (now.as_millis() + shift) % cycle < self.off.as_millis()
         }
 
-        /// Every call of every host: the runs, and the periods that are told.
+        /// Simulates every call of every host. Returns the number of runs, and the periods that are told.
         fn simulate(&self, hosts: usize) -> (u32, Vec<Duration>) {
             let (mut seed, mut runs, mut told) = (35, 0, Vec::new());
             let (mut success, mut visits) = (None, vec![None; hosts]);
@@ -234,8 +234,8 @@ mod tests {
         ];
         for (what, crontab, least) in crontabs {
             for hosts in [1, 2, 30] {
-                // Hosts are off for a night, and for five. The hosts are not off for a day less some hours, since an
-                // hourly crontab then looks like a daily one, once.
+                // Hosts are never off, off for a third of `--once-per`, or off for five days. No host is off for nearly
+                // a day: an hourly crontab would then look like a daily one, once.
                 for off in [Duration::ZERO, crontab.once_per / 3, DAY * 5] {
                     let (runs, told) =
                         Crontab { off, ..Crontab { due: crontab.due.clone(), ..crontab } }.simulate(hosts);
@@ -267,7 +267,7 @@ mod tests {
                 assert_eq!(mended.simulate(hosts).1, [], "{what}");
             }
         }
-        // A duration that is easy to type.
+        // The told durations are easy to type.
         assert_eq!([HOUR * 24, SECOND * 4, SECOND].map(shorter), [HOUR * 20, SECOND * 3, SECOND]);
     }
 

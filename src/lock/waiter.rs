@@ -17,7 +17,8 @@ pub(crate) struct Waiter {
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since the waiter came, from the ticket: µs by the clock of the single server, else by the waiter's own.
+    /// The time since the waiter came. The ticket tells when, in µs: by the server's clock if there is a single node,
+    /// else by the waiter's clock.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// True if the waiter can be called; false if it is dead or cut off.

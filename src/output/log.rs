@@ -41,7 +41,7 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 }
 
 /// The last run; then, if it succeeded, the last failure, or if it failed, the last success: `on web-3 (nightly), 2h 4m
-/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
+/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has ended is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -82,7 +82,7 @@ pub(super) fn led(lead: &str, part: Option<String>) -> String {
 
 pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
-/// One line that tells whether a run has succeeded within that time.
+/// One line that tells whether a run has succeeded in the time `within`.
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };

@@ -1,5 +1,5 @@
-//! Runs as a page of HTML that needs nothing else: the picture as SVG, and under it the same runs as a table, which a
-//! screen reader reads. Every text that is not from this file goes through [`text`].
+//! Runs as a page of HTML that needs no other file: the picture as SVG, and under it the same runs as a table, which a
+//! screen reader reads. Every text of other users goes through [`text`].
 
 use super::log::{self, result};
 use super::picture::{Mark, Part, Picture};
@@ -8,7 +8,7 @@ use crate::sys::clock::local_date;
 use crate::text::{escaped, exact, seconds};
 use std::time::Duration;
 
-/// The time axis has fewer labels than this: a phone has no room for more.
+/// The time axis has at most this many labels: a phone has no room for more.
 const TIMES: u64 = 9;
 /// The width of the shortest bar, in percent.
 const THINNEST: f64 = 0.3;

@@ -52,7 +52,7 @@ impl Mark {
 }
 
 impl<'a> Picture<'a> {
-    /// The runs of these locks that ended within `span`, or go on. A run whose beginning is not known cannot be shown.
+    /// The picture of the runs that ended within `span`, or go on. A run whose beginning is not known cannot be shown.
     pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
         let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));
@@ -81,7 +81,7 @@ impl<'a> Picture<'a> {
         (since / (self.to - self.from).as_secs_f64()).min(1.0)
     }
 
-    /// Round times of this machine's zone at equal intervals, fewer than `most`: `03:00`, or `11-21` for several days.
+    /// Round times of this machine's zone at equal intervals, at most `most`: `03:00`, or `11-21` for several days.
     /// Daylight saving time may repeat an hour, or leave one out.
     pub(super) fn round_times(&self, most: u64) -> Vec<(Duration, String)> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;

@@ -24,7 +24,7 @@ pub(crate) struct Access {
     pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
-    /// True for the default node, which no option or variable has named.
+    /// True for the default node, which no option, variable or file has named.
     pub(crate) is_default: bool,
 }
 
@@ -67,7 +67,7 @@ impl Address {
         self.url.tls
     }
 
-    /// True for the default address, which no option or variable has named.
+    /// True for the default address, which no option, variable or file has named.
     pub(super) fn is_default(&self) -> bool {
         self.access.is_default
     }

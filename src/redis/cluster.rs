@@ -1,6 +1,6 @@
 //! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one hash slot, and one of them is always missing: a lock never has both `holds` and
+//! All keys of a lock are in one hash slot, and at least one key is always missing: a lock never has both `holds` and
 //! `members`. A server answers TRYAGAIN to a request whose keys are partly missing, until the hash slot has moved. So
 //! ASKING is of no use, and redlock tries again after ASK as after TRYAGAIN.
 

@@ -27,8 +27,8 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 /// kernel closes the connection: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
-/// The number of connections that show whether an address leads to several servers. A balancer that picks one of two at
-/// random hides the other once in 128 times.
+/// The number of connections that show whether an address leads to several servers. A balancer that picks one of two
+/// servers at random hides the other once in 128 times.
 const LOOKS: usize = 8;
 /// The pause before another attempt at a Unix socket whose backlog is full: there connect(2) fails at once (EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);

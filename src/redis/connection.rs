@@ -77,8 +77,8 @@ impl Connection {
         }))
     }
 
-    /// Resets the connection, because another one replaces it: requests still on their way never arrive, so none can
-    /// arrive behind a request over the new connection.
+    /// Resets the connection, because another one replaces it. Requests that are still on their way never arrive, so no
+    /// old request can arrive behind a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));

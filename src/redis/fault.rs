@@ -45,7 +45,7 @@ pub(crate) enum Fault {
     /// This key beside the lock is of the wrong type.
     WrongType(String),
     /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are the
-    /// number of replicas that have, and the number wanted.
+    /// number of replicas that have confirmed, and the number wanted.
     Unconfirmed(i64, u32),
 }
 
@@ -88,7 +88,8 @@ impl Fault {
             [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
         match code {
             "" => Fault::Garbage("an empty error"),
-            // If a request before the login is long, a server that requires a password says only that it is too long.
+            // To a long request before the login, a server that requires a password says only that the request is too
+            // long.
             _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             code => classified(code, detail),
         }
@@ -113,7 +114,7 @@ impl Fault {
         }
     }
 
-    /// The fault of a node with too many keys, or with a list that repeats itself without end.
+    /// The fault of a node with too many keys, or with a list of keys that does not end.
     pub(super) fn too_many_keys() -> Fault {
         Fault::CannotServe(TOO_MANY_KEYS.to_owned(), String::new())
     }
@@ -156,7 +157,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if codes.contains(&&**code))
     }
 
-    /// True if the node may have got the request, and has not told the result.
+    /// True if the outcome of the request is not known, or not confirmed by enough replicas.
     pub(crate) fn leaves_open(&self) -> bool {
         matches!(
             self,
@@ -280,7 +281,7 @@ const NO_CLUSTER: &str = "This instance has cluster support";
 const TOO_MANY_KEYS: &str = "too many keys";
 
 /// An error reply and its meaning: the code, or for ERR the first words of the text; the fault; the words that continue
-/// "10.0.0.1:6379 …", empty if the server's own are better; the advice.
+/// "10.0.0.1:6379 …", empty if the server's own words are better; the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
 const MEANINGS: [Meaning; 27] = {
@@ -365,7 +366,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 }
 
 /// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown
-/// errors are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
+/// errors count as temporary: proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {

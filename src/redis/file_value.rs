@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The pause before unusable files are read again: while both are replaced, a certificate may not fit its key.
+/// The pause before unusable files are read again: while a certificate and its key are replaced, they may not match.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why a value, or its file, cannot be used.

@@ -18,8 +18,8 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription is opened again after it has worked; after a failure to open it,
-/// `AGAIN_AFTER_FAILURE`.
+/// The pause before a subscription that has worked is opened again. `AGAIN_AFTER_FAILURE` is the pause after a failure
+/// to open a subscription.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ pub(crate) enum SubscriptionEvent {
     Message(String),
     /// The subscription could not be opened, or has ended.
     Deaf,
-    /// The node refuses the subscription or the login; waiting does not help. The subscription is tried again.
+    /// The node refuses the subscription or the login for good. The subscription is tried again all the same.
     Refused(Fault),
 }
 
@@ -100,7 +100,7 @@ impl Subscription {
         Ok(Subscription { messages, server, demotions })
     }
 
-    /// True if the route leads to another server now, which notifies the waiters.
+    /// True if the route leads to another server now: the new server notifies the waiters.
     fn has_moved(&self, route: &Route) -> bool {
         route.has_left(self.server.as_ref()) || route.demotions() != self.demotions
     }
@@ -125,7 +125,7 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // A move wakes no task, but the caller polls this future after each of its own requests.
+            // A move of the route wakes no task, but the caller polls this future after each of its own requests.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

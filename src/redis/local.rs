@@ -1,4 +1,4 @@
-//! `local:`, a server for the locks of one user on one machine. The first call that finds no server starts it. The
+//! `local:`, a server for the locks of one user on one machine. The first call that needs the server starts it. The
 //! server outlives that call, and writes to disk before it answers.
 //!
 //! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a file
@@ -225,13 +225,13 @@ impl Local {
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses a file, and a directory in which other users could put a server of their own.
+    /// Refuses a path that is no directory, and a directory in which other users could put a server of their own.
     fn check(&self) -> Result<(), String> {
         let existing = self.directory.ancestors().find(|directory| directory.exists());
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
             return Err(format!("cannot be used: {} is not a directory", file.display()));
         }
-        // Another user's directory is trusted only if no third user can write to any parent.
+        // Another user's directory is trusted only if no third user can write to it, or to any parent.
         let depth = if self.is_ours() { 1 } else { usize::MAX };
         match self.directory.ancestors().take(depth).find(|directory| is_open_to_others(directory)) {
             Some(open) => Err(format!("is not safe: others may write to {}", open.display())),
@@ -253,7 +253,7 @@ fn is_open_to_others(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0)
 }
 
-/// Treats a file that cannot be locked as not locked by another process.
+/// Ignores a failure to lock a file, unless another process has locked the file.
 fn unless_locked(error: TryLockError) -> Result<(), TryLockError> {
     match error {
         TryLockError::WouldBlock => Err(error),
@@ -261,7 +261,7 @@ fn unless_locked(error: TryLockError) -> Result<(), TryLockError> {
     }
 }
 
-/// True if no server is listening, or it has just exited.
+/// True if the server is not listening, or has just exited.
 fn is_down(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe | NotFound)

@@ -57,7 +57,7 @@ pub(crate) struct Nodes {
     pub(crate) timeout: Duration,
 }
 
-/// The answers to one question, by node. A node that was not asked, or has not answered yet, has none.
+/// The answers to one question, by node. A node that was not asked, or has not answered yet, has no answer here.
 #[derive(Debug)]
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
@@ -71,7 +71,7 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// True if no option or variable has named the nodes.
+    /// True if no option, variable or file has named the nodes.
     pub(crate) fn are_default(&self) -> bool {
         self.nodes.iter().any(|node| node.address().is_default())
     }
@@ -113,7 +113,7 @@ impl Nodes {
         self.ask_apart(|_| Some(call), deadline, patience).await
     }
 
-    /// Sends each node its own call; a node without one is not asked.
+    /// Sends each node its own call; a node without a call is not asked.
     pub(crate) async fn ask_apart<'a, A: FromReply>(
         &mut self,
         call: impl Fn(usize) -> Option<&'a Call>,
@@ -174,8 +174,8 @@ impl Nodes {
     }
 
     /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. A node that has timed out (`failed`) is not asked. Each page has a deadline, and all pages together have
-    /// one.
+    /// listed. A node that has timed out (`failed`) is not asked. Each page has a deadline, and so have all pages
+    /// together.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,

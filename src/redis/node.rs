@@ -19,7 +19,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most hedged calls under way, each over a connection of its own. A further call replaces the oldest.
+/// At most this many hedged calls are under way, each over its own connection. A further call replaces the oldest.
 const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that still counts, in node timeouts.
 const LATE: u32 = 2;
@@ -51,9 +51,9 @@ pub(crate) struct Node {
 /// The connection for the next request, and its state after the last request.
 enum Link {
     Missing,
-    /// All requests are answered, except perhaps one that undoes another ([`Delivery::SameConnection`]).
+    /// All requests are answered, except perhaps a request that undoes another ([`Delivery::SameConnection`]).
     Answering(Rc<Connection>),
-    /// The last request is not answered: a new connection replaces this one as soon as it is open.
+    /// The last request is not answered: a new connection replaces this one as soon as the new one is open.
     Silent(Rc<Connection>),
     /// The last request is not answered, and the next must arrive behind it.
     Ordered(Rc<Connection>),
@@ -136,7 +136,7 @@ impl Node {
     }
 
     /// Runs a script. The caller drops the future at the deadline; Sentinels and replicas are asked early enough to
-    /// answer before that.
+    /// answer before the deadline.
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
         // A new connection looks the server up itself.
@@ -305,7 +305,7 @@ impl Node {
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let open = self.usable();
         self.attempts.retain(|attempt| ptr::eq(attempt.script, call.script));
-        // This request must arrive behind the last one, over the same connection.
+        // After an ordered request, this request must follow over the same connection.
         let is_ordered = open.is_some() && matches!(self.link, Link::Ordered(_));
         if let Some(connection) = open
             && (matches!(self.link, Link::Answering(_)) || is_ordered && self.attempts.is_empty())
@@ -339,8 +339,8 @@ impl Node {
             let is_latest = at == self.attempts.len();
             match outcome {
                 Err(fault) if is_latest => return Err(self.failed(fault)),
-                // An ignored answer may come from a former primary, or from a server that stood still and was demoted
-                // meanwhile.
+                // This answer is ignored: it may come from a former primary, or from a server that stood still and was
+                // demoted meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
@@ -352,7 +352,8 @@ impl Node {
     }
 
     /// Runs the first call, which loads the script, then all others in one round trip. A call is repeated if a
-    /// Cluster's answer says that the lock is elsewhere, or if its answer did not fit into [`super::stream`]'s limit.
+    /// Cluster's answer says that the lock is elsewhere, or if the call's answer did not fit into [`super::stream`]'s
+    /// limit.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();

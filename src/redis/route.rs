@@ -26,7 +26,7 @@ pub(super) struct Route {
     /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and servers that
     /// reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
-    /// How often the server at the other end has said that it is no longer a primary.
+    /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
 }
 

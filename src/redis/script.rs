@@ -26,8 +26,9 @@ pub(crate) struct Call {
 pub(super) enum Delivery {
     /// The call goes once, over a new connection if the last request got no answer.
     Once,
-    /// The call goes once, with its body, over the connection of the request that it undoes. So the call arrives behind
-    /// that request, and is executed even if the caller does not wait for the answer.
+    /// The call goes once, over the connection of the request that it undoes, and with the script's body unless this
+    /// connection has just sent the body. So the call arrives behind that request, and is executed even if the caller
+    /// does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request follows over the same connection.
     InOrder,

@@ -21,8 +21,8 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel can be reached, or why the primary cannot; [`Fault::Unreachable`] for a server that is
-/// not a primary.
+/// The reason why no Sentinel can be reached, or why the primary cannot be reached; [`Fault::Unreachable`] for a server
+/// that is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
@@ -77,7 +77,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<Senti
     Ok(SentinelView { primary, no_quorum })
 }
 
-/// Asks all Sentinels in parallel, until a majority agrees.
+/// Asks all Sentinels in parallel, until a majority agrees, or [`OTHERS`] has passed since the first answer.
 async fn primary(address: &Address) -> Result<Host, Fault> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else {
         return Err(Fault::Garbage("not behind Sentinels"));

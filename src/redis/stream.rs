@@ -1,5 +1,5 @@
-//! The stream of bytes from and to a server, prepared for two things that servers do: an endless reply, and a
-//! connection that is closed with the reason as its last words.
+//! The stream of bytes from and to a server. The stream copes with an endless reply, and with a server that sends an
+//! error unasked and then closes the connection.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes to read between two requests, since an endless reply must not fill this machine's memory. A page of
-/// locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a subscription that
-/// reaches the limit is opened again.
+/// The largest number of bytes to read between two requests: an endless reply must not fill this machine's memory. A
+/// page of locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a
+/// subscription that reaches the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Lines are counted in place of values: each value ends at least
 /// one line.

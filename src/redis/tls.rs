@@ -18,9 +18,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
 
-/// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a
-/// certificate and its key (PEM), to a server that asks for one. The system's certificates are read once. A failure is
-/// retried as in [`FileValue::new`].
+/// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's. `identity` is a certificate and
+/// its key (PEM): the configuration shows this certificate to a server that asks for one. The system's certificates are
+/// read once. A failure is retried as in [`FileValue::new`].
 ///
 /// # Errors
 /// The file that cannot be read or used.

@@ -17,14 +17,14 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(super) struct Url {
     pub(super) deployment: Deployment,
     pub(super) login: Login,
-    /// True if the password of the options does not apply, because it is for other servers.
+    /// True if the password of the options does not apply: for Sentinels and for `local:`.
     pub(super) own_login: bool,
     pub(super) database: u32,
     /// True for TLS over TCP.
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. To add a kind: read the scheme in [`Url::parse`], compare two in
+/// The kind of server to connect to. To add a kind: read the scheme in [`Url::parse`], compare two addresses in
 /// `Address::is_same_node`, find the server in a new file that route.rs calls (route.rs takes an unknown kind for a
 /// single server), and extend doctor's checks `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Url {
 }
 
 impl Host {
-    /// A host named by a server; none if the name is not a valid one.
+    /// A host named by a server; none if the name is not valid.
     pub(super) fn named(name: &str, port: u16) -> Option<Host> {
         let fits = !name.is_empty() && !name.chars().any(|c| unprintable(c) || c.is_whitespace());
         fits.then(|| Host { name: name.to_owned(), port })

@@ -61,7 +61,8 @@ pub(crate) struct Guard {
 /// The process that `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if the process is gone, another user's or the machine's init, and those of [`can_see_processes`].
+/// [`Error::Usage`] if the process is gone, is another user's, or is the machine's init; else the kernel's, and the
+/// errors of [`can_see_processes`].
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
     // Every process descends from init. (In a container the script may be process 1, which is fine.)
@@ -129,7 +130,7 @@ impl Guard {
         }
     }
 
-    /// Lets the guard renew the lease, and waits until the guard has begun to.
+    /// Sends the guard the lease to renew, and waits until the guard confirms that it has the lease.
     ///
     /// # Errors
     /// Those of [`Guard::ready`].

@@ -89,7 +89,7 @@ impl Messages {
         self.news(&format!("renewed {} again after {}", self.name, human(outage)));
     }
 
-    /// Reports SIGTERM to the job, because the lease is lost or about to be.
+    /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
         // --quiet has suppressed the first faults.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
@@ -116,7 +116,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
 
-    /// Reports a lease that ran out between the end of the job and its release.
+    /// Reports a lease that ran out between the end of the job and the release.
     pub(super) fn late_release(&self) {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }

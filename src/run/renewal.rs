@@ -104,7 +104,7 @@ impl Renewer {
                     let pause = if soon { pause.min(SOON) } else { pause };
                     next = if give_up.passed() { retry } else { retry.min(start + pause) };
                 }
-                // The lease has run out: the loop ends by the clock.
+                // The lease has run out, which the loop sees by the clock.
                 Renewal::TooLate => {}
                 Renewal::Lost(what) => return Loss::Proof(what),
                 Renewal::Released => return Loss::Release,

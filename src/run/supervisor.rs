@@ -67,7 +67,7 @@ impl Supervisor {
         let _ = self.keeper.get().send(order);
     }
 
-    /// The keeper's next report; none if it is gone.
+    /// The keeper's next report; none if the keeper is gone.
     pub(super) async fn next_report(&self) -> Option<Report> {
         self.keeper.next(|keeper| keeper.receive().arrived()).await
     }

@@ -5,8 +5,8 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! Only a try that times out takes a whole step S. After a try that fails sooner, the next follows after a pause, up to
-//! TERM. So the lease survives every outage shorter than a third of its ttl, whenever the outage begins.
+//! Only a try that times out takes a whole step S, at most 5 s. After a try that fails sooner, the next follows after a
+//! pause, up to TERM. So the lease survives every outage shorter than a third of its ttl, whenever the outage begins.
 
 use crate::keeper::Deadline;
 use crate::lock::{less_drift, renewal_interval};
@@ -66,7 +66,7 @@ impl Timeline {
         (self.ttl / 25).clamp(20 * MILLISECOND, 500 * MILLISECOND)
     }
 
-    /// A third of the time between the first try and SIGTERM.
+    /// A third of the time between the first try and SIGTERM, at least 20 ms.
     fn step(&self) -> Duration {
         let first_try = renewal_interval(self.ttl);
         (less_drift(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)

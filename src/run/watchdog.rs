@@ -1,12 +1,12 @@
-//! The time by which a lease must have been renewed. A watchdog goes off in `run` if the keeper has not begun to kill
-//! the job in time, and in a guard when SIGTERM is due.
+//! The watchdog goes off in `run` if the keeper has not begun to kill the job in time, and in a guard when SIGTERM is
+//! due.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
 use std::cell::Cell;
 use tokio::sync::Notify;
 
-/// Goes off at its time, unless the time is moved before.
+/// Goes off at its time, unless the time is moved before then.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     at: Cell<Boot>,
@@ -26,7 +26,7 @@ impl Watchdog {
         }
     }
 
-    /// Puts the time off to `at`, unless `at` is earlier: the keeper has given a sign of life.
+    /// After a sign of life from the keeper, puts the time off to `at`. An earlier `at` changes nothing.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }

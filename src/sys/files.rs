@@ -80,7 +80,7 @@ pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>>
 /// The file of a command, found as execvp(3) does.
 ///
 /// # Errors
-/// `ENOENT` if there is none, `EACCES` if this user may not execute it.
+/// `ENOENT` if there is none, `EACCES` if this user may not execute it; for a path, also other errors of the kernel.
 pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     if command.as_encoded_bytes().contains(&b'/') {
         return executable(command.into());

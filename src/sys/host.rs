@@ -41,7 +41,7 @@ pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The file of this program, in PATH or in /usr/local/bin, which cron's PATH lacks.
+/// The file of the program `name`, in PATH or in /usr/local/bin, which cron's PATH lacks.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let usual = Path::new("/usr/local/bin").join(name);
     let found = find_command(name.as_ref()).or_else(|_| find_command(usual.as_os_str()));

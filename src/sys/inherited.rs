@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Bits 0 to 2: standard input, output or error was closed; bits 3 and 4: SIGPIPE, SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
-/// The signals by which a write can end this process, and the bit for "was ignored". This process ignores the signals,
-/// so that the write fails instead: the file behind standard error may have reached its `ulimit -f`.
+/// The signals by which a write can end this process, each with its bit of [`AT_START`]. This process ignores these
+/// signals, so that the write fails instead: the file behind standard error may have reached the `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
 /// Records the initial state, then does the work of std's start-up code: opens /dev/null for closed standard
@@ -64,9 +64,9 @@ pub(crate) fn was_sigpipe_ignored() -> bool {
 /// True if this process ignores the signal now.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null pointer asks without setting, and `action` is large enough for the answer.
+    // SAFETY: a null pointer means that nothing is set, and `action` is large enough for the answer.
     let answer = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all zeroes are a valid sigaction, answered or not.
+    // SAFETY: all zeroes are a valid sigaction, so `action` is valid even if the call has failed.
     answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
@@ -89,7 +89,7 @@ impl Inheritance {
         Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
     }
 
-    /// Restores the state. Allocates nothing: for a child between fork and exec.
+    /// Restores the state. Allocates nothing, since a child calls this between fork and exec.
     pub(super) fn restore(&self) {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {

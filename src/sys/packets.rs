@@ -17,7 +17,7 @@ pub(crate) struct Packets(OwnedFd);
 pub(crate) enum Packet<T> {
     Message(T),
     Nothing,
-    /// The other end is gone, and all its messages have been read.
+    /// The other end is gone or has hung up, and all its messages have been read.
     End,
 }
 
@@ -67,8 +67,8 @@ impl Packets {
         let length = loop {
             match uninterrupted(|| recv(self.0.as_raw_fd(), &mut [], look)) {
                 Err(Errno::EAGAIN) => return Packet::Nothing,
-                // The other end is gone and has left messages unread. The kernel reports that once, before that end's
-                // own messages.
+                // The other end is gone and has left messages unread. The kernel reports this once, before the messages
+                // that the other end sent.
                 Err(Errno::ECONNRESET) => {}
                 Ok(0) | Err(_) => return Packet::End,
                 Ok(length) => break length,

@@ -70,7 +70,7 @@ pub(crate) fn is_child(pid: i32) -> bool {
 /// True if waitid(2) finds this kind of child. Does not reap it.
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: a null pointer asks for no answer but the status.
+    // SAFETY: a null pointer asks for no facts about the child.
     let found = || Errno::result(unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) });
     uninterrupted(found).is_ok()
 }
@@ -80,14 +80,14 @@ fn wait_for(pid: i32) {
     let _ = uninterrupted(|| Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }));
 }
 
-/// Sends `signal` to a child, unless it was reaped and its pid may have been reused.
+/// Sends `signal` to a child, unless the child was reaped: another process may have its pid then.
 pub(crate) fn signal_child(pid: i32, signal: i32) {
     if is_child(pid) {
         let _ = send(pid, signal);
     }
 }
 
-/// A process, by a descriptor: a pid may be reused, a descriptor is not.
+/// A process, held by a descriptor, since its pid may be reused.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pid: i32,
@@ -95,7 +95,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Opens the process that has this pid now. Closed on exec.
+    /// Opens the process that has this pid now. The descriptor is closed on exec.
     ///
     /// # Errors
     /// ESRCH when there is no such process.
@@ -112,7 +112,7 @@ impl Handle {
         self.pid
     }
 
-    /// True if the process has this pid.
+    /// True if the process has this pid, and has not been reaped.
     pub(crate) fn is(&self, pid: i32) -> bool {
         self.pid == pid && self.is_there()
     }
@@ -155,8 +155,8 @@ impl Handle {
         }
     }
 
-    /// A copy of the standard error of the handle's process. If the kernel refuses (Yama allows copies to parents
-    /// only), opens the file again, with no wait for a reader, and not as the controlling terminal. The handle's
+    /// A copy of the standard error of the handle's process. If the kernel refuses (Yama lets only ancestors
+    /// copy), opens the file again, with no wait for a reader, and not as the controlling terminal. The handle's
     /// process may then overwrite this process's output.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
@@ -176,7 +176,7 @@ impl Handle {
     pub(crate) fn signal(&self, signal: i32) -> nix::Result<()> {
         let nothing: *const libc::siginfo_t = std::ptr::null();
         let descriptor = self.descriptor.as_raw_fd();
-        // SAFETY: a null siginfo asks for what kill(2) would send.
+        // SAFETY: a null siginfo stands for the one that kill(2) would send.
         let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, signal, nothing, 0) };
         Errno::result(sent).map(drop)
     }
@@ -235,7 +235,7 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
 }
 
 /// Cuts this forked process off from the caller: gives it a session with no terminal, blocks all signals, and closes
-/// all descriptors apart from these two and the standard ones, which become /dev/null. The values that own the closed
+/// all descriptors apart from `kept` and the standard ones, which become /dev/null. The values that own the closed
 /// descriptors must not be used afterwards, nor dropped.
 ///
 /// # Errors
@@ -245,7 +245,7 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     let _ = unistd::setsid();
     let kept = kept.map(|descriptor| descriptor.as_raw_fd());
     for descriptor in inherited_descriptors()?.into_iter().filter(|descriptor| !kept.contains(descriptor)) {
-        // SAFETY: touches no memory; their owners are not used again.
+        // SAFETY: touches no memory; the owners of these descriptors are not used again.
         unsafe { libc::close(descriptor) };
     }
     Ok(stdio::redirect_to_null(0..=2)?)
@@ -261,7 +261,7 @@ pub(crate) const MARK: &str = "lock";
 /// that directory.
 ///
 /// # Errors
-/// The reason why it could not be executed.
+/// The reason why the program could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let (open, kept) = (inherited_descriptors()?, kept.as_raw_fd());
     // SAFETY: `detach` makes system calls only.
@@ -312,7 +312,7 @@ pub(crate) fn is_detached(child: i32) -> bool {
         })
 }
 
-/// The path that this link in /proc shows, without the mark that the kernel adds once the file is deleted.
+/// The path that this link in /proc shows, without the ending that the kernel adds once the file is deleted.
 fn link_target(link: &Path) -> Option<String> {
     let target = fs::read_link(link).ok()?.into_os_string().into_string().ok()?;
     Some(target.trim_end_matches(" (deleted)").to_owned())
@@ -347,7 +347,7 @@ impl Program {
     /// which is valid until the program is reaped.
     ///
     /// # Errors
-    /// The reason why it could not be executed: ENOENT and the like.
+    /// The reason why the program could not be executed: ENOENT and the like.
     pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> nix::Result<i32> {
         let (arguments, environment) = (null_terminated(&self.arguments), null_terminated(&self.environment));
         // For a script that has no #! line, execvpe builds another array of arguments on the stack.
@@ -379,8 +379,8 @@ impl Program {
         });
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
-        // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler
-        // from assuming otherwise.
+        // SAFETY: the child may have written to `errno` while this process stood still; a volatile read keeps the
+        // compiler from assuming otherwise.
         match unsafe { (&raw const setup.errno).read_volatile() } {
             // The errno is also zero if a signal ended the child before exec; its status shows that.
             0 => Ok(pid),
@@ -402,7 +402,7 @@ struct ChildSetup<'a> {
     errors: Option<BorrowedFd<'a>>,
     parent: Pid,
     parents_status: CString,
-    /// The space to read `parents_status`, a file that lists all groups of a user.
+    /// Room for the contents of the file `parents_status`, which lists all groups of the user.
     room: Vec<u8>,
     /// The error of exec, or 0.
     errno: i32,
@@ -457,8 +457,8 @@ impl ChildSetup<'_> {
     }
 }
 
-/// The signals that are pending for a process as a whole: bit N − 1 is signal N. Allocates nothing, for a child between
-/// clone and exec.
+/// The signals that are pending for a process as a whole: bit N − 1 is signal N. Allocates nothing, since a
+/// child calls this between clone and exec.
 fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
     let file = open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let length = uninterrupted(|| unistd::read(&file, room)).ok()?;
@@ -479,7 +479,7 @@ fn variable(name: &OsStr, value: &OsStr) -> CString {
     c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
-/// A word of a command line or an environment contains no NUL.
+/// The C string of a word. No word of a command line or an environment contains a NUL.
 fn c_string(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
 }

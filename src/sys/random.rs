@@ -8,9 +8,9 @@ use uuid::{Builder, Uuid};
 /// A random UUID; needs neither a file descriptor nor /dev.
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
-    // SAFETY: writes no more than the length of `bytes` into it.
+    // SAFETY: the call writes at most as many bytes as `bytes` has.
     let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // The call fails only if a sandbox refuses it, or by a signal soon after the machine has started.
+    // The call fails only if a sandbox refuses it, or if a signal interrupts it soon after the machine has started.
     assert_eq!(length, 16, "no random bytes: {}", Errno::last());
     Builder::from_random_bytes(bytes).into_uuid()
 }
@@ -39,7 +39,7 @@ pub(crate) fn jitter(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * random())
 }
 
-/// A random duration from zero to this one.
+/// A random duration from zero to `time`.
 pub(crate) fn full_jitter(time: Duration) -> Duration {
     time.mul_f64(random())
 }

@@ -23,7 +23,7 @@ pub(crate) struct SignalEvent {
 pub(crate) struct Signals(SignalFd);
 
 impl Signals {
-    /// Opens a descriptor for `set`, all of which must be blocked in every thread.
+    /// Opens a descriptor for the signals of `set`, which must be blocked in every thread.
     pub(crate) fn open(set: &SigSet) -> nix::Result<Signals> {
         SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
     }
@@ -82,20 +82,19 @@ pub(crate) fn end_by(signal: i32) {
     // The limit alone is not enough: it does not apply to cores that are piped to a program.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let _ = prctl::set_dumpable(false);
-    // SAFETY: SIG_DFL installs no handler; the set is initialised before it is used; raise has no
-    // memory to touch.
+    // SAFETY: SIG_DFL installs no handler; the set is initialised before it is used; raise touches no memory.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // raise(3) signals this thread: a thread that waits for signals could take a signal to the whole process.
+        // raise(3) signals this thread alone. If the whole process got the signal, another thread could take it.
         libc::raise(signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 
-/// Sends `signal` to one process, or to the group `-pid`.
+/// Sends `signal` to the process `pid`, or to the group −`pid` if `pid` is negative.
 pub(super) fn send(pid: i32, signal: i32) -> nix::Result<()> {
     // SAFETY: touches no memory. (nix's `kill` knows no real-time signals.)
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)

@@ -8,10 +8,10 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null, so that a pipe's other end notices when the job closes its copy.
+/// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes it.
 ///
 /// # Errors
-/// The kernel's, for lack of a descriptor: the remaining ones stay as they are.
+/// The kernel's, for lack of a descriptor: the descriptors that are not replaced yet stay as they are.
 pub(crate) fn redirect_to_null(mut descriptors: RangeInclusive<i32>) -> nix::Result<()> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     descriptors.try_for_each(|descriptor| {

@@ -33,7 +33,7 @@ pub(crate) fn say(line: &str) {
     });
 }
 
-/// Replaces the live line, the last of the terminal; an empty `text` removes it. Draws nothing while redlock is in the
+/// Replaces the live line, the terminal's last line; an empty `text` removes it. Draws nothing while redlock is in the
 /// background, since the line then belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {
     with_errors(|errors| {

@@ -32,7 +32,7 @@ pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -
 /// Something with a descriptor that becomes readable.
 #[derive(Debug)]
 pub(crate) struct Readable<T> {
-    /// The watch is dropped before `inner`.
+    /// Declared before `inner`, so that the watch is dropped before the descriptor closes.
     watch: AsyncFd<RawFd>,
     inner: T,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Readable<T> {
 impl<T: AsFd> Readable<T> {
     /// Registers the descriptor with the runtime, which must exist.
     pub(crate) fn new(inner: T) -> io::Result<Readable<T>> {
-        // SAFETY: `inner` owns its descriptor, and nothing closes or replaces it before it is dropped.
+        // SAFETY: `inner` keeps its descriptor open and unchanged until after the watch is dropped.
         let watch = unsafe { AsyncFd::register_with_interest(inner.as_fd().as_raw_fd(), Interest::READABLE) }?;
         Ok(Readable { watch, inner })
     }
@@ -64,8 +64,8 @@ impl<T: AsFd> Readable<T> {
     }
 }
 
-/// Lets the runtime see all events that came before this call: it looks at all descriptors before it ends a sleep. A
-/// process that was frozen may see a deadline that has passed before it sees an event that came in time.
+/// Lets the runtime see all events that came before this call: the runtime looks at all descriptors before it ends a
+/// sleep. Otherwise a process that was frozen could find a deadline passed, and miss an event that came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -1,10 +1,10 @@
-//! How soon a waiter has the lock that was released, expired or deleted.
+//! How soon a waiter gets a lock that was released, has expired, or was deleted.
 
 use crate::support::{Line, Redis, SOON, acquire, acquire_for, eventually, ms, redlock, release, slowness};
 use std::time::{Duration, Instant};
 
-/// The shortest time must be within `bound`, and the median within `usually`. A machine that is slow at present is
-/// allowed for.
+/// Checks that the shortest time is within `bound`, and the median within `usually`. Both limits grow while the machine
+/// is slow.
 #[track_caller]
 fn assert_within(bound: Duration, usually: Duration, times: &[Duration]) {
     let mut sorted = times.to_vec();
@@ -31,7 +31,7 @@ fn the_next_in_line_takes_a_released_lock_at_once() {
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    // These times include the releasing process; no waiter looks that often.
+    // These times include a process that releases. No waiter looks often enough to be so quick without a call.
     assert_within(ms(50), ms(200), &times);
 }
 
@@ -66,7 +66,7 @@ fn a_lock_of_another_library_is_taken_soon_after_it_is_gone() {
         redis.command(&["SET", Line::KEY, "theirs", "PX", "60000"]);
         let waiter = Line::join(&redis, Line::waiter(&redis));
         let due = if expires {
-            // The waiter looks before the lock expires, and learns when it will.
+            // The waiter looks before the lock expires, and learns the time that is left.
             redis.command(&["PEXPIRE", Line::KEY, "900"]);
             Instant::now() + ms(u64::try_from(redis.pttl(Line::KEY)).unwrap_or(0))
         } else {

@@ -1,5 +1,5 @@
-//! At each system call of redlock's processes in turn, the process is killed, or the call is interrupted or fails. No
-//! job runs twice, no process is left, the status is one of README's table, and redlock's lines say why.
+//! In each trial one system call of redlock's processes fails or is interrupted, or the process is killed there. No job
+//! runs twice, no process is left, the status is one of README's table, and redlock's lines say why.
 
 use crate::support::{
     Caller, Directory, Ended, Fault, Faults, Finished, Moment, Redis, SOON, Test, acquire_for, any, eventually, rounds,
@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The errors that the kernel can give in place of a call: a signal has come, a shortage, nothing is there at present,
-/// the other side is gone.
+/// The errors with which the kernel can answer each call: a signal has come, a resource is short, nothing can be read
+/// or written at present, or the other side is gone.
 const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_clone, &[Errno::EAGAIN, Errno::ENOMEM]),
     (libc::SYS_connect, &[Errno::EINTR, Errno::EAGAIN, Errno::ECONNREFUSED]),
@@ -37,7 +37,7 @@ fn faults_at(moment: &Moment) -> Vec<Fault> {
     [Fault::Kill].into_iter().chain(errors.iter().copied().map(Fault::Error)).collect()
 }
 
-/// A call of redlock, and the lock that it is about.
+/// A call of redlock, its server, and a directory for the job's file.
 struct Scene<'a> {
     redis: &'a Redis,
     line: &'a str,
@@ -58,7 +58,7 @@ impl Scene<'_> {
         let test = if line.starts_with("run") { test.args(["-c", "printf x >> \"$RUNS\""]) } else { test };
         let test = test.env("RUNS", &file).any_end().stdout(any()).stderr(any()).within(SOON);
         let tag = test.tag().to_owned();
-        // A guard goes on as long as its process lives.
+        // A guard goes on as long as the watched process lives, so the test kills that process.
         let mut running = test.spawn();
         running.wait(SOON);
         if !watched.has_ended() {
@@ -112,7 +112,7 @@ fn at_each_system_call() {
         let healthy = Faults::none();
         let finished = scene.play(&healthy);
         assert_eq!(finished.ended, Ended::Status(0), "{}", finished.stderr);
-        // The loader is done when the program looks for its standard descriptors, by fcntl.
+        // The loader is done at the first fcntl, with which the program checks its standard descriptors.
         let seen =
             healthy.seen().into_iter().filter(|Moment { caller: Caller(name, _), .. }| name.starts_with("redlock"));
         let moments: Vec<Moment> = seen.skip_while(|moment| moment.call != libc::SYS_fcntl).collect();

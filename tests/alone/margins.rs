@@ -2,7 +2,7 @@
 
 use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, cut_off_many, eventually, redlock, rounds};
 
-/// A few processes, and a margin of 100 ms.
+/// A job of a few processes, with a margin of 100 ms.
 const SHORT: Cut = Cut { ttl: 1_000, ..Cut::SMALL };
 
 #[test]
@@ -26,7 +26,7 @@ fn so_it_is_when_the_keeper_is_stopped_while_it_kills() {
     cut_off_many(&[cut].repeat(8), 1);
 }
 
-/// Jobs of one kind, one after the other, with the server out of reach or stopped, in turn.
+/// Cuts off jobs of one kind, one after the other. By turns the server is out of reach, or stopped.
 #[track_caller]
 fn margins(cut: Cut, default: usize) {
     let _busy = Busy::start();

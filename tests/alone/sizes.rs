@@ -1,11 +1,11 @@
-//! The longest script of each command where a thousand, and ten thousand, hold a lock, wait for it, or have died; and a
-//! job with a lease of a second beside them. SIZE_ROUNDS=10 tries each ten times.
+//! The longest script of each command, on a lock with a thousand or ten thousand holders, dead holders or dead waiters.
+//! Meanwhile a job with a lease of a second must keep its lease. SIZE_ROUNDS=10 tries each case ten times.
 
 use crate::lock::sizes::{LATER, dead_waiters, token};
 use crate::support::{Redis, any, redlock, rounds};
 use nix::sys::signal::Signal;
 
-/// How many there are of each, and the longest time (µs) that a script may take then.
+/// The sizes of a crowd, each with the longest time (µs) that a script may take beside such a crowd.
 const SIZES: [(usize, i64); 2] = [(1_000, 5_000), (10_000, 60_000)];
 
 const LINES: [&str; 28] = [
@@ -39,13 +39,13 @@ const LINES: [&str; 28] = [
     "release backup --force",
 ];
 
-/// An entry of SLOWLOG; the third is how long it took (µs), then come its words.
+/// An entry of SLOWLOG. The third field is the time that the command took (µs), the fourth has the command's words.
 type Slow = (i64, i64, i64, Vec<Vec<u8>>, String, String);
 
-/// Makes this many of something.
+/// Makes a crowd of this size.
 type Gather = fn(&Redis, usize);
 
-/// The longest script that the server has run for this command line: µs.
+/// The time (µs) of the longest script that the server runs for this command line.
 #[track_caller]
 fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     redis.command(&["SLOWLOG", "RESET"]);
@@ -56,8 +56,8 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// The lock has `count` more holders with this claim until `ends` (ms since 1970), each like a holder by `acquire`, but
-/// with a longer host, and each with a run that goes on; if `kept`, their jobs have ended. The log is full.
+/// Acquires the lock with this claim, and adds `count` holders that are like the first, but have a longer host. Their
+/// leases end at `ends` (ms since 1970). Their runs go on; if `kept`, their jobs have ended. Fills the log.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
@@ -97,8 +97,8 @@ const CROWDS: [(&str, Gather); 7] = [
     ("dead waiters of a free lock", dead_waiters),
 ];
 
-/// The time (µs) of the longest script beside this crowd; the shortest of some tries, since the server's clock runs on
-/// while the server has no processor.
+/// The time (µs) of the longest script beside this crowd, in the best of some tries: a try takes too long if the server
+/// loses its processor during a script.
 #[track_caller]
 fn shortest_of_tries(redis: &Redis, line: &str, gather: Gather, count: usize) -> i64 {
     let tries = (0..rounds("SIZE_ROUNDS", 2)).map(|_| {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// In milliseconds; long, so that a lease that nobody uses shows as a slow hand-over.
+/// The ttl of the racers' leases, in milliseconds: so long that a lease that nobody uses shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
-/// How long the servers may take until they serve again: a replica has to come back, a server to be started.
+/// How long the servers may take until they serve again: a replica may have to come back, or a server to start.
 const HEALED: Duration = Duration::from_secs(90);
 /// What a busy machine may add.
 const BUSY: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ fn serves(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Every lock comes free, at the latest when the longest lease that may be there has run out.
+/// Checks that every lock comes free, at the latest when the longest lease that may be there has run out.
 fn comes_free(place: &Place) -> Result<(), String> {
     let (wait, ttl) = (format!("{}ms", (LONGEST + BUSY).as_millis()), format!("--ttl={}ms", LONGEST.as_millis()));
     for name in ["x1", "x2", "x3", "x4", "slots", "newest", "long", LATE] {
@@ -61,8 +61,8 @@ fn comes_free(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Many wait for the same lock, and get it one after the other, without waiting for a lease to run out or for a look.
-/// No newcomer comes meanwhile: it would call the first in line, and hide a call that was forgotten.
+/// Checks that each of many waiters gets the lock, that most hand-overs need no look, and that none needs the end of a
+/// lease. No newcomer comes meanwhile: a newcomer would call the first in line, and hide a forgotten call.
 fn race(place: &Place) -> Result<(), String> {
     let (directory, section) = (place.arena.directory.to_str().unwrap(), place.arena.section.to_str().unwrap());
     let (ttl, lock) = (format!("--ttl={TTL_OF_RACE}ms"), format!("{RACE}:x"));
@@ -98,7 +98,7 @@ fn race(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// No process of the attack and no key but the memory is left once the longest lease has run out.
+/// Checks that no process of the attack and no key but the memory is left once the longest lease has run out.
 fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -115,8 +115,8 @@ fn nothing_is_left(place: &Place) -> Result<(), String> {
                 processes.iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default());
             return Err(format!("left behind: keys {keys:?}, processes {:?}", named.collect::<Vec<String>>()));
         }
-        // A waiter that died in line stays there until the next call reaches that node. On a busy machine one call may
-        // leave a node out.
+        // A waiter that died in the line of a node stays there until a call reaches the node. On a busy machine a call
+        // may leave a node out, so the calls are repeated.
         if keys.iter().any(|key| key.ends_with("queue")) {
             comes_free(place)?;
         }

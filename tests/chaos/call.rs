@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whom a mishap hits: never redlock and its keeper both, since README says that nothing stops the job then.
+/// The process that a mishap hits. No mishap hits both redlock and its keeper, since then nothing stops the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Redlock,
@@ -35,7 +35,7 @@ pub(super) struct Mishap {
 }
 
 impl Mishap {
-    /// None for most calls.
+    /// Draws the mishap of a call; most calls have none.
     pub(super) fn draw(chance: &mut Chance) -> Option<Mishap> {
         if chance.percent(82) {
             return None;
@@ -62,12 +62,12 @@ pub(super) struct End {
     pub(super) status: Option<ExitStatus>,
     pub(super) stdout: String,
     pub(super) stderr: String,
-    /// What happened to the call before its end.
+    /// The mishap that has hit the call.
     pub(super) mishap: Option<Mishap>,
 }
 
 impl End {
-    /// As a shell tells it: 128 and more for a signal.
+    /// The status as a shell tells it: more than 128 after a signal. -1: the call was killed at the limit.
     pub(super) fn code(&self) -> i32 {
         self.status.map_or(-1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap()))
     }
@@ -99,20 +99,20 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Waits for the end of the call, and carries out the mishap. Without a status, the call was killed at the limit.
+/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, and then returns no status.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            // A keeper that stands still may have outlived redlock.
+            // The victim may be a keeper that has outlived redlock, and is still stopped.
             if let Some((victim, _)) = thaws {
                 send(victim, Signal::SIGCONT);
             }
             return (Some(status), happened);
         }
         if let Some(due) = mishap.filter(|one| start.elapsed() >= one.after) {
-            // A keeper or a job that is not there yet may come.
+            // A keeper or a job that is not there yet may come before the next turn.
             if let Some(victim) = find(pid, due.whom) {
                 happened = mishap.take();
                 match due.how {

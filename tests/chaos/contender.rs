@@ -1,4 +1,4 @@
-//! Users of the locks while everything goes wrong: jobs, scripts, nests, several names, people who revoke and look.
+//! Users of the locks while everything goes wrong: jobs, jobs inside jobs, scripts, people who revoke and look.
 
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How many slots the lock `slots` has.
 const SLOTS: u64 = 2;
-/// No call may take longer, whatever happens to it: the longest wait, section and standstill, on a busy machine.
+/// No call may take longer. The longest wait, the longest section and the longest standstill fit in on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lock whose holder comes back too late.
@@ -21,10 +21,10 @@ pub(super) const LATE: &str = "late";
 /// The name, in the results, of calls that hold a lock for long.
 const HOLD: &str = "run, long";
 
-/// Shared by all contenders of an attack.
+/// All that the contenders of an attack share.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// Where the history is, and what the calls print.
+    /// The directory with the history, and with the output of the calls.
     pub(super) directory: PathBuf,
     pub(super) section: PathBuf,
     pub(super) until: Instant,
@@ -49,7 +49,7 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// Whether a call of this kind has lost its lease. A minute after the attack it is true in any case, so that no
+    /// Whether a call of this kind has lost its lease. From a minute after the attack on, true in any case: no
     /// contender waits for ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
@@ -121,17 +121,17 @@ impl Contender<'_> {
         format!("--ttl={}ms", ttl.as_millis())
     }
 
-    /// A number of `--newest`. It grows with the time: some are peers, and some come late.
+    /// A number for `--newest`, which grows with time. Some calls get the same number, some an outdated number.
     fn number(&mut self) -> String {
         (now() / 400_000 - i64::try_from(self.chance.below(4)).unwrap()).to_string()
     }
 
-    /// One try, or some time in line.
+    /// The option for a single try, or for some time in line.
     fn wait(&mut self) -> &'static str {
         self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
     }
 
-    /// The words that start a section with these locks, and its status.
+    /// The words that start a section with these locks, and the status with which the section ends.
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
         let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
@@ -158,7 +158,7 @@ impl Contender<'_> {
         let code = end.code();
         *self.arena.results.lock().unwrap().statuses.entry((what, code)).or_default() += 1;
         let unclean = |text: &str| text.chars().any(|c| c.is_control() && c != '\n');
-        // Any signal of a mishap may be what ends it; without a keeper, redlock ends with 70 at best.
+        // After a mishap a call may end by any signal; after a mishap of the keeper, also with 70.
         let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 70));
         let panics = end.stderr.contains("panicked") || end.code() == 101 || end.code() == 134;
         if panics || unclean(&end.stderr) || !(possible.contains(&code) || of_mishap) {
@@ -218,8 +218,8 @@ impl Contender<'_> {
         self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A run inside a run: both locks at once. Without --whole, processes that the outer command leaves would run on
-    /// without the outer lock.
+    /// Calls a run inside a run, whose section has both locks. Without --whole, processes that the outer command leaves
+    /// would run on without the outer lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -250,7 +250,7 @@ impl Contender<'_> {
         let script = format!("set -e; lease=$({acquire}); eval \"$lease\"; {export}; exec {}", section.join(" "));
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        // Never to the guard: README says that nothing stops the script then.
+        // The mishap hits the script, never the guard: README says that nothing stops a script without its guard.
         let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
         // A lost lease ends the script by a signal.
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
@@ -280,7 +280,7 @@ impl Contender<'_> {
         self.work(&line, until);
         if self.chance.percent(60) {
             if self.chance.percent(40) {
-                // The lease runs out: if another has had the lock since, no extension may succeed.
+                // The lease runs out. If another contender has had the lock since, no extension may succeed.
                 sleep_until(until + i64::try_from(self.chance.time(1, 500).as_micros()).unwrap());
             }
             self.extend(&line);
@@ -290,7 +290,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Extends the lease of this section, and prolongs the section if the extension is granted.
+    /// Extends the lease of a section, and enters another section if the extension is granted.
     fn extend(&mut self, line: &Line) {
         let start = now();
         let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];
@@ -320,7 +320,7 @@ impl Contender<'_> {
         }
     }
 
-    /// A section that is over at `until` at the latest, if this thread is woken in time.
+    /// Spends some time in a section, which is over at `until` at the latest if this thread is woken in time.
     pub(super) fn work(&mut self, line: &Line, until: i64) {
         // With too little time left, the section does not begin.
         let left = until - now();

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Longest lease of an attack, and so the quarantine where servers forget.
+/// The longest ttl of an attack, and so the quarantine if servers forget.
 pub(super) const LONGEST: Duration = ms(4000);
-/// Shortest lease. No server's clock jumps ahead by more than README allows for this lease: 1 % and 2 ms.
+/// The shortest ttl. No server's clock jumps ahead by more than README allows for this ttl: 1 % and 2 ms.
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
-/// Ways by which contenders reach the same server: each has faults of its own.
+/// How many ways lead to the same servers. Each contender uses one way, and each way has faults of its own.
 pub(super) const PATHS: usize = 3;
 
-/// How far the clocks of the contenders' hosts are ahead, in microseconds. Where servers forget, the clocks must not
-/// differ by more than the quarantine: a counter that is lost begins again at such a clock.
+/// How far the clocks of the contenders' hosts are ahead, in microseconds. If servers forget, the clocks must not
+/// differ by more than the quarantine: a lost counter of fencing tokens begins again at the clock of a host.
 const CLOCKS: [i64; 3] = [0, 700_000, 3_000_000];
 
 /// Which servers are attacked.
@@ -57,9 +57,9 @@ impl FromStr for Servers {
 /// Servers, with the ways to them.
 pub(super) struct Field {
     kind: Kind,
-    /// The servers remember over a restart; if not, the quarantine covers leases from before a restart.
+    /// The servers remember their keys over a restart. If not, the quarantine covers leases from before a restart.
     pub(super) durable: bool,
-    /// When a server was last started again; it has forgotten everything unless `durable`.
+    /// When a server was last started again. The server has forgotten everything unless `durable`.
     forgot_at: Option<Instant>,
     /// The moment of [`history::now`] until which no server has forgotten anything.
     pub(super) remembers_until: i64,
@@ -87,10 +87,10 @@ pub(super) enum Fault {
     Restart { server: usize, away: Duration },
     /// A server's clock jumps.
     Clock { server: usize, ahead: Duration },
-    /// A server closes all its connections, or forgets the scripts.
+    /// A server closes the connections of all subscribers, or of all other clients, or forgets the scripts.
     Command { server: usize, words: &'static [&'static str] },
-    /// Nothing gets through on the first way, for longer than a lease: contenders on other ways want the locks held
-    /// there.
+    /// Nothing gets through on the first way for longer than the shortest lease. Contenders on other ways want the
+    /// locks of contenders on the first way.
     Outage(Duration),
     /// A lock's slot moves to another master.
     Move(&'static str),
@@ -99,7 +99,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Whether the fault is over only when the servers have agreed on something.
+    /// Whether the fault is over only when the servers have agreed on a new master for the lock.
     pub(super) fn needs_all_servers(&self) -> bool {
         matches!(self, Fault::Move(_) | Fault::FailOver(_))
     }
@@ -150,8 +150,8 @@ impl Field {
         }
     }
 
-    /// The socket of the only server, if this is durable: only then may another library share it, which knows no
-    /// quarantine.
+    /// The socket of the only server, if the server is durable. Other libraries know no quarantine, so they may only
+    /// share a server that forgets nothing.
     pub(super) fn only(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => Some(servers[0].socket()),
@@ -184,7 +184,7 @@ impl Field {
         }
         while at < length {
             let fault = self.fault(chance);
-            // The undoing of another fault on the first way would end an outage.
+            // No other fault of the first way may meet an outage: the undoing of that fault would end the outage.
             let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
             if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
                 plan.push((at, fault));
@@ -253,7 +253,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault; returns when and how to undo it.
+    /// Carries out a fault. If the fault must be undone, returns after which time, and how.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -373,7 +373,8 @@ impl Field {
         !matches!(&self.kind, Kind::Masters { servers, .. } if servers.len() > 1)
     }
 
-    /// How long a server that has forgotten something stays without a vote from now on.
+    /// How long it takes from now until all servers vote again: a server that has forgotten leases has no vote at
+    /// first.
     pub(super) fn until_all_vote(&self) -> Duration {
         let quarantine = LONGEST + ms(1100);
         let forgot_at = self.forgot_at.filter(|_| !self.durable);
@@ -413,7 +414,7 @@ pub(super) enum Undo {
 const COMMANDS: &[&[&str]] =
     &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"], &["SCRIPT", "FLUSH"]];
 
-/// Counters of fencing tokens, the register of --newest, and the memory of runs outlive the locks.
+/// Whether this key outlives its lock: a counter of fencing tokens, the register of --newest, or the memory of runs.
 fn is_memory(key: &str) -> bool {
     let (_, last) = key.split_once('\u{1f}').unwrap_or_default();
     let memory = ["fence", "fences", "newest", "runs", "visits", "errors", "open", "ends"];
@@ -426,12 +427,12 @@ fn is_master(server: &Redis) -> bool {
         && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-/// Whether this server has a replica in step: without one, the lease's last copy would be lost, which README excludes.
+/// Whether this server has a replica in step. Without a replica, a fail-over loses all leases, which README excludes.
 fn has_replica(server: &Redis) -> bool {
     server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
 }
 
-/// Every server of `local:` below this directory: each has a lock file there as its standard input.
+/// The process ids of all servers of `local:` below this directory: the standard input of each is a file there.
 fn local_servers(directory: &Path) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_lock = |pid: &u32| {

@@ -18,9 +18,9 @@ pub(super) struct Figures {
     killed: usize,
     late: usize,
     faults: usize,
-    /// The sections of redis-py itself.
+    /// How many of the sections redis-py itself has entered.
     by_redis_py: usize,
-    /// The runs that the memory has kept.
+    /// How many runs the memory has kept.
     pub(super) runs: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What sections write down, and the judgement on it. `section.c` writes the same lines.
+//! The history: lines that the sections write, and the judgement on the lines. `section.c` writes such lines too.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -21,7 +21,7 @@ pub(super) fn sleep_until(at: i64) {
     std::thread::sleep(Duration::from_micros(u64::try_from((at - now()).max(0)).unwrap()));
 }
 
-/// What a section has seen.
+/// The event that a section notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The section has entered, and no other section conflicts with it.
@@ -41,7 +41,7 @@ const EVENTS: [(&str, Event); 4] =
 pub(super) struct Line {
     pub(super) event: Event,
     pub(super) lock: String,
-    /// `x`, `s`, `p`, or `n` with `--newest`.
+    /// The claim: `x` exclusive, `s` shared, `p` a slot, `n` exclusive with `--newest`.
     pub(super) kind: char,
     /// The slot, the number of `--newest`, or `-`.
     pub(super) slot: String,
@@ -52,7 +52,7 @@ pub(super) struct Line {
     pub(super) at: i64,
     /// When the section has to be over at the latest, if it ends by its own clock.
     pub(super) until: Option<i64>,
-    /// The status of a section that leaves, if it is a job.
+    /// The status of a section that leaves, if the section is a job.
     pub(super) status: Option<i64>,
 }
 
@@ -89,8 +89,8 @@ impl Line {
     }
 }
 
-/// A section of this process itself, which ends by its own clock: of a script that renews nothing, or of another
-/// library.
+/// A section in this process itself, of a script that renews nothing, or of another library. The section ends by its
+/// own clock.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,
@@ -110,8 +110,8 @@ impl Bounded {
             section.note(Event::Beside);
             return None;
         }
-        // A section that redlock supervises takes this file first, and then looks at ours; so one of both sees the
-        // other.
+        // A section that redlock supervises locks `judge` first, and then tries `bounded`. Here the order is the
+        // opposite, so at least one of the two sections sees the other.
         if flock(&judge, how) {
             flock(&judge, libc::LOCK_UN);
             section.note(Event::Enter);
@@ -144,7 +144,7 @@ fn open(path: &Path) -> File {
 }
 
 fn flock(file: &File, how: i32) -> bool {
-    // SAFETY: takes two numbers and touches no memory.
+    // SAFETY: flock takes two numbers, and touches no memory.
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
 }
 
@@ -161,15 +161,15 @@ struct State {
     newest: u64,
 }
 
-/// What a history tells.
+/// The result of judging a history.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
     pub(super) entered: usize,
     /// How many sections that end by their own clock left only after their time.
     pub(super) late: usize,
-    /// Milliseconds from an end to the next beginning, for each lock. They mean something only if all sections are
-    /// exclusive.
+    /// For each lock, the milliseconds from the end of each section to the beginning of the next. Meaningful only if
+    /// all sections of the lock are exclusive.
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
@@ -226,17 +226,17 @@ fn conflicts(one: char, other: char) -> bool {
 }
 
 impl State {
-    /// Notes an entry; returns what is wrong with its fencing token after those before.
+    /// Notes an entry. Returns a violation if its fencing token does not fit those of earlier entries.
     fn enter(&mut self, line: &Line) -> Option<String> {
         if line.until.is_some() {
             self.bounded.push(line.clone());
         }
         let fence = line.fence?;
-        // An inner hold has the lease's token, a dot and more.
+        // The token of an inner hold is the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // A reader's fencing token is not below the last writer's. Readers may differ, in any order: a node that has
-        // forgotten its counter gives a larger number than the others.
+        // No reader's fencing token is below an earlier writer's. Readers' fencing tokens may grow or fall: a node that
+        // has forgotten its counter gives a larger number than the other nodes.
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
         if ours {

@@ -6,7 +6,7 @@ use super::history::{Event, Line};
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-/// How many runs a lock's log keeps, and tells: more than an attack has.
+/// How many runs the log of a lock keeps: more than an attack has.
 pub(super) const KEPT: usize = 1_000;
 /// The beginning of the names of locks that are on servers of their own: see rival.rs.
 const ALONE: &str = "edge-";
@@ -33,7 +33,7 @@ impl Told {
     }
 }
 
-/// What is wrong with the memory of an attack after which nothing runs any more, and how many runs it has.
+/// Judges the memory after an attack, when nothing runs any more. Returns the violations, and the number of runs.
 pub(super) fn judge(place: &Place, history: &[Line]) -> (Vec<String>, usize) {
     let mut log = redlock(&["log", "--format", "json", "-n", "100000"]);
     log.env_clear().envs(place.environment(0)).stdin(Stdio::null());

@@ -1,8 +1,10 @@
-//! Chaos: contenders whose sections notice any overlap, on servers, ways and processes that fail in every manner that
-//! README promises to survive. `make chaos MINUTES= SEED= SERVERS=` repeats it; README.md in tests/ says what it shows.
+//! Chaos: contenders use locks while servers, connections and processes fail in every manner that README promises to
+//! survive. Each section notices any overlap. `make chaos MINUTES= SEED= SERVERS=` makes such attacks for longer;
+//! tests/README.md says what they show.
 //!
-//! One attack follows from its seed, as far as the scheduler allows: fresh servers, a plan of faults, contenders with
-//! chance of their own. At its end nothing fails any more, and everything must be free, quick, and gone.
+//! An attack has fresh servers, a plan of faults, and contenders. The plan and the contenders' choices follow from the
+//! attack's seed. After the attack nothing fails any more: then every lock must come free, hand-overs must be quick,
+//! and nothing may be left.
 
 mod after;
 mod call;
@@ -26,10 +28,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contend for the locks, besides those of `rival.rs`. A multiple of PATHS: so the next contender, which holds
-/// a lock for long, is on the first way, which has the outages.
+/// How many contenders make calls of all kinds. A multiple of PATHS, so that the contender with the next number, which
+/// holds a lock for long, reaches the servers on the first way, which has the outages.
 const CONTENDERS: usize = 5 * PATHS;
-/// How long an attack of `make test` lasts; what comes after it takes about as long again.
+/// How long an attack of `make test` lasts. The checks after the attack take about as long again.
 const SHORT: Duration = Duration::from_secs(12);
 /// How long an attack of `make chaos` lasts at most; then another begins on fresh servers.
 const ROUND: Duration = Duration::from_secs(90);
@@ -85,7 +87,7 @@ fn every_mutant_still_changes_something_and_is_attacked_by_a_test() {
     }
 }
 
-/// `make chaos`.
+/// The attacks of `make chaos`.
 #[test]
 #[ignore = "takes as long as MINUTES says: make chaos"]
 fn as_long_as_asked() {
@@ -153,7 +155,7 @@ impl Place {
     }
 }
 
-/// The program that is the section of a job.
+/// The path of the compiled `section.c`, which jobs run as their section.
 fn section() -> PathBuf {
     static SECTION: OnceLock<PathBuf> = OnceLock::new();
     SECTION.get_or_init(|| compiled("section", include_str!("section.c"), &[])).clone()
@@ -187,7 +189,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
         return figures;
     }
     let arena = place.arena;
-    // Dropped during the panic, the servers would print their logs, which would bury the rest.
+    // If the servers were dropped during the panic, they would print their logs, and bury the violations.
     drop(place.field);
     let (count, name) = (violations.len(), Servers::ALL.iter().find(|one| one.1 == servers).unwrap().0);
     let plan: Vec<String> = plan.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
@@ -202,7 +204,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     );
 }
 
-/// All contend, and the plan is carried out.
+/// Runs all contenders, and carries out the plan of faults.
 fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
     let environments: Vec<_> = (0..CONTENDERS + 8).map(|number| place.environment(number)).collect();
@@ -217,8 +219,7 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
         for mut one in (0..CONTENDERS).map(contender) {
             scope.spawn(move || one.contend());
         }
-        // The first two are on different ways: one holds the lock on the way that has the outages, the other wants the
-        // lock.
+        // `holder` and `next` want the same lock on different ways to the servers. `holder` is on the way with outages.
         let [mut holder, mut next, mut revoker, mut late] = [0, 1, 2, 3].map(|number| contender(CONTENDERS + number));
         scope.spawn(move || holder.hold("4000"));
         scope.spawn(move || next.hold("50"));
@@ -240,7 +241,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Carries out each fault of the plan at its time, and undoes each in its time; in the end all are undone.
+/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes it after that time. Returns
+/// when no such fault is left.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();
@@ -250,7 +252,7 @@ fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
             field.undo(undo);
         }
         if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now) {
-            // A move or a fail-over needs all other masters, and nothing is undone while `strike` waits for it.
+            // A move or a fail-over needs all other masters, so all faults are undone before `strike` waits for them.
             if fault.needs_all_servers() {
                 undoes.drain(..).for_each(|one| field.undo(one.1));
             }

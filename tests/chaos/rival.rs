@@ -15,7 +15,7 @@ pub(super) const SHARED: &str = "x1";
 /// How the tokens of redis-py's sections begin.
 pub(super) const REDIS_PY: &str = "redis-py";
 
-/// A lock as another library has it.
+/// A lock, as a client of another library uses it.
 pub(super) trait Library {
     /// Tries once; true if the lock is this client's now.
     fn acquire(&mut self) -> RedisResult<bool>;
@@ -24,17 +24,17 @@ pub(super) trait Library {
     fn release(&mut self);
 }
 
-/// What redis-py's `Lock` sends, with tokens that are easy to read.
+/// A client that sends the commands of redis-py's `Lock`, with tokens that are easy to read.
 pub(super) struct Imitation {
     connection: Connection,
     key: String,
-    /// In milliseconds.
+    /// The ttl of the lock, in milliseconds.
     ttl: u128,
     number: u64,
 }
 
 impl Imitation {
-    /// None while the server cannot be reached.
+    /// Connects to the server; returns none if the server cannot be reached.
     pub(super) fn new(socket: &Path, name: &str, ttl: Duration) -> Option<Imitation> {
         let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
         let connection = client.get_connection().ok()?;
@@ -85,7 +85,7 @@ impl RedisPy {
         RedisPy { python, answers }
     }
 
-    /// What a method of the lock returns, or the name of its error.
+    /// Calls a method of the lock. Returns the method's result, or the name of the error.
     fn ask(&mut self, method: &str) -> String {
         writeln!(self.python.stdin.as_ref().unwrap(), "{method}").unwrap();
         let mut answer = String::new();
@@ -162,8 +162,8 @@ pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connec
 const USED_UP: Duration = ms(5000);
 const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
 
-/// Uses leases to their last millisecond, on a server of their own. As soon as the server has granted a lease, its
-/// clock jumps ahead as far as it may; a rival tries to come in all the time.
+/// Uses leases to their last millisecond, on a server of their own. As soon as the server has granted a lease, the
+/// server's clock jumps ahead as far as it may. Meanwhile a rival tries to get the lock, again and again.
 pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
     let (server, arena) = (Redis::with_clock(&[], 3_600), contender.arena);
     contender.environment.insert("REDLOCK_REDIS", server.url());
@@ -203,7 +203,7 @@ fn press(arena: &Arena, socket: &Path, name: &'static str) {
                 section.leave();
             }
             lock.release();
-            // So that others get the lock too.
+            // This pause lets others get the lock too.
             std::thread::sleep(ms(100));
         }
     }

@@ -1,10 +1,10 @@
 /* A critical section, judged by the kernel: section DIRECTORY MILLISECONDS WAYS STATUS LOCK:KIND...
  *
  * KIND is x (exclusive), s (shared), p (the slot in REDLOCK_SLOT) or n and a number (exclusive, --newest; the number
- * stands for the slot). For each lock the section takes flock on a file without blocking. If it does not get one,
- * it has found another section that has the lock at the same time. Every process of a section keeps the flock: the
- * section lasts until the last process has ended. Enter and leave are appended to DIRECTORY/history for history.rs.
- * Sections that end by a clock, and not by redlock, have files of their own (.bounded), which are only looked at here.
+ * stands for the slot). For each lock the section takes flock on a file (.judge), without blocking. If the flock is
+ * refused, another section has the same lock at the same time. Every process of a section keeps the flock: the section
+ * lasts until the last process has ended. The section appends each event to DIRECTORY/history, for history.rs.
+ * Sections that end by a clock, and not by redlock, have other files (.bounded). Here their flock is only tried.
  * STATUS: above 128 the section ends by signal STATUS - 128.
  * WAYS: d: SIGTERM is ignored; k: the section has two more processes, one of them in a session of its own.
  */
@@ -29,7 +29,7 @@ static const char *or(const char *name, const char *otherwise) {
 static void note(const char *event, const char *lock, char kind, const char *status) {
     const char *named = or("REDLOCK_NAME", ""), *behind = lock + strlen(lock) + 2;
     const char *slot = kind == 'p' ? or("REDLOCK_SLOT", "?") : kind == 'n' ? behind : "-";
-    /* With several names, the variables tell about one of them. */
+    /* With several names, the variables tell about one name only. */
     int ours = !strcmp(named, lock);
     struct timespec now;
     char line[512];

@@ -1,4 +1,4 @@
-//! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
+//! `redlock acquire`: the key and its ttl, the token, each form of output, the refusals, and the number of requests.
 
 use crate::support::{
     Mode, Monitor, Proxy, Redis, Test, acquire, acquire_for, command_calls, like, myself, redlock, release,

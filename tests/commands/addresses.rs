@@ -1,4 +1,4 @@
-//! Where a lock is: URLs, prefixes, and which of flag and variable counts.
+//! The server and the key of a lock: URLs, host names, prefixes, and the order of flags and variables.
 
 use crate::support::{Directory, Redis, SOON, Test, acquire, eventually, like, redlock, release};
 use std::net::{TcpListener, UdpSocket};

@@ -16,14 +16,14 @@ fn unreadable(path: &Path) {
     fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
 }
 
-/// Which of both files cannot be read.
+/// The redlock.conf that cannot be read: the user's or the system's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Users,
     Systems,
 }
 
-/// A call of redlock that may not read this file, and is told of no server; None without a mount namespace.
+/// A call of redlock that may not read this file, and has no other setting; None without a mount namespace.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");
@@ -63,7 +63,7 @@ fn a_file_that_may_not_be_read_is_not_needed_where_the_nodes_are_given() {
     for which in [Which::Users, Which::Systems] {
         for by_flag in [true, false] {
             let call = |arguments: &[&str]| {
-                // The flag stands before the command of `run`.
+                // At the end of the line, the flag would belong to the job of `run`.
                 let (first, rest) = arguments.split_first().unwrap();
                 let flag: &[&str] = if by_flag { &["--redis", &url] } else { &[] };
                 let test = call(which, &[&[*first], flag, rest].concat())?;

@@ -1,5 +1,5 @@
-//! A call that names no server uses the default address, and says so; a call with a variable that means the address is
-//! refused. Both hold with -q too, with or without a Redis on this machine.
+//! A call that names no server uses the default address, and says so. A call with a variable such as REDLOCK_URL, which
+//! means the address, is refused. Both hold with -q too, with or without a Redis on this machine.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const OTHER_NAMES: [&str; 8] = [
     "REDLOCK_REDIS_URL",
 ];
 
-/// A call in this network that is told of no server.
+/// A call in this network that names no server.
 fn call(network: &Arc<Network>, line: &str) -> Test {
     Test::bare().in_network(network).args(line.split(' '))
 }
@@ -114,7 +114,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
         call(&network, &line).env("REDIS_URL", "redis://127.0.0.1").stdout(any()).run();
         call(&network, &line).env("REDLOCK_REDIS", "redis://127.0.0.1:6379").stdout(any()).run();
     }
-    // These calls take no lock, and their status gives no answer.
+    // These calls take no lock, and their exit status does not depend on a lock.
     for line in ["status", "status backup", "log", "status --format prometheus"] {
         let finished = call(&network, line).stdout(any()).stderr(any()).run();
         assert!(!finished.stderr.contains("no server was configured"), "{line}");

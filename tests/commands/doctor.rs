@@ -262,12 +262,12 @@ fn a_node_that_was_started_just_now() {
     let said = Checkup::of(with_quarantine(&servers), 0);
     said.says("warn", "uptime", &["it may have forgotten leases"]);
     assert_eq!(said.that("warn"), ["uptime"]);
-    // A lease on the other nodes lasts longer than the quarantine: doctor warns.
+    // Doctor warns once a lease is longer than the quarantine.
     servers[1].restart_aged(100);
     assert!(Checkup::of(with_quarantine(&servers), 0).that("warn").is_empty());
     acquire_for(&servers, "backup", "10m");
     assert_eq!(Checkup::of(with_quarantine(&servers), 0).that("warn"), ["quarantine"]);
-    // Without a vote of most nodes no lock can be taken.
+    // If most nodes have no vote, no lock can be taken.
     let servers = Redis::aged(3, 5);
     let said = Checkup::of(with_quarantine(&servers), 69);
     assert_eq!(said.that("fail"), ["uptime"].repeat(3));
@@ -482,7 +482,7 @@ fn nodes_that_refuse_info() {
     assert_eq!(said.that("fail"), ["uptime", "scripts"].repeat(3));
     let said = Checkup::of(with_quarantine(&urls[..]).env("REDLOCK_QUARANTINE", "0"), 0);
     assert!(said.that("unknown").contains(&"uptime"), "{:#}", said.0);
-    // A single node has a quarantine only if it is given.
+    // A single node has a quarantine only if the caller gives one.
     let said = Checkup::of(with_quarantine(&urls[..1]).env("REDLOCK_QUARANTINE", "30s"), 69);
     assert_eq!(said.that("fail"), ["uptime", "scripts"]);
     assert!(Checkup::of(with_quarantine(&urls[..1]), 0).that("unknown").contains(&"uptime"));

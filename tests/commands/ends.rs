@@ -59,7 +59,7 @@ const WAYS: [Way; 15] = [
     Way::AwayAtTheEnd { empty: true },
 ];
 
-/// How the lock is taken: arguments of `run`, and what stands before the job.
+/// The claims on the lock: arguments of `run`, and a command in front of the job.
 const CLAIMS: [(&str, &str); 5] = [
     ("backup", ""),
     ("backup -s", ""),
@@ -68,11 +68,12 @@ const CLAIMS: [(&str, &str); 5] = [
     ("backup", "redlock run -q backup --reentrant -- "),
 ];
 
-/// What is told of a run: the end in its line of the log, the outcome, status and signal in JSON, and whether it counts as a success.
+/// The reports of a run: the end in its line of the log; outcome, status and signal in JSON; whether it counts as a
+/// success.
 type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
 
 impl Way {
-    /// The exit status of redlock (None: any end), and what is told of the run.
+    /// The exit status of redlock (None: any end), and the reports of the run.
     fn expected(self) -> (Option<i32>, Told) {
         let exit = |status: i32| (Some(status), ("exit", "exited", Some(status), None, Some(status == 0)));
         match self {
@@ -105,7 +106,7 @@ struct Scene {
     redis: Redis,
     directory: Arc<Directory>,
     running: Option<Running>,
-    /// When the call was made (ms since 1970).
+    /// The time of the call (ms since 1970).
     called: i64,
 }
 
@@ -177,7 +178,7 @@ impl Scene {
         }
     }
 
-    /// All that is told of the run is as expected, and agrees with the trace of its job.
+    /// Checks that all reports of the run are as expected, and agree with the trace of its job.
     fn is_told(&self, way: Way, took: Duration) {
         let say = |line: &str| redlock(&self.redis, line).text();
         let (_, (end, outcome, code, signal, success)) = way.expected();
@@ -216,7 +217,8 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The end is the time of the grant plus a duration that the client counts from the answer: a bit early.
+        // The reported end is a bit early: the time of the grant plus a duration, which the client counts from the
+        // answer to its request.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }

@@ -1,5 +1,5 @@
-//! Exit status 69 of servers in a certain condition, 74 of output that cannot be written, and 64 of password files and
-//! databases that do not exist. The tests of each command have its other statuses.
+//! Exit status 69 for a server that is full, busy or a replica, 74 for output that cannot be written, and 64 for a
+//! password file or a database that does not exist. The tests of each command have its other statuses.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, redlock, release, status, when,
@@ -170,7 +170,7 @@ fn s69_what_a_replica_says_is_no_answer() {
         &["release", "held", "--revoke"],
         &["acquire", "held", "--reentrant", "--token", "ours"],
     ];
-    // Side by side, since a release is tried for five seconds.
+    // The calls run side by side, since a release is tried for five seconds.
     let all_are_refused = || {
         let refused = |arguments: &&[&str]| {
             let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));

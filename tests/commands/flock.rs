@@ -1,4 +1,4 @@
-//! The tests of flock(1), asked of redlock: a small shim turns flock's options into redlock's. flock waits and exits
+//! The tests of flock(1), run against redlock: a small shim turns flock's options into redlock's. flock waits and exits
 //! with 1 where redlock by default tries once and exits with 75; flock's lock is a file, redlock's a name.
 
 use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually};

@@ -11,7 +11,7 @@ use std::time::Duration;
 const VISITS: &str = "{redlock:backup}:\u{1f}visits";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The hosts that `--hosts` tells, the latest first, each with what it met.
+/// The hosts that `--hosts` shows, the latest first, each with what it met.
 fn hosts<W: crate::support::Where + ?Sized>(servers: &W) -> Vec<(String, String)> {
     let told = redlock(servers, "status backup --hosts --format json").stdout(any()).run().json();
     let text = |host: &Value, field: &str| host[field].as_str().unwrap().to_owned();
@@ -83,7 +83,7 @@ fn a_visit_is_the_time_at_which_the_host_came_not_of_its_looks_from_the_line() {
     assert!(score() > came && score().unwrap().ends_with('0'), "it took the lock");
 }
 
-/// A waiter's first try reaches no Redis: the host has come once it joins the line.
+/// The waiter's first try reaches no Redis. The host's visit is noted once the waiter joins the line.
 #[test]
 fn a_host_that_waited_for_redis_has_come() {
     let mut redis = Redis::durable();
@@ -166,7 +166,7 @@ fn too_few_hosts_are_told_with_those_that_came_before() {
     morning("--min-hosts 2 --format nagios").stdout(like(format!("OK - {well} | 'backup'=<n>s\n"))).run();
     let object = morning("--min-hosts 4 --format json").status(1).stdout(any()).run().json();
     assert_eq!(object["hosts"].as_array().unwrap().len(), 4);
-    // A failed run is a visit, too; a visit in the future does not count, since the server's clock was changed.
+    // A failed run is a visit, too. A visit in the future does not count: the server's clock was changed.
     redis.clock().set(80 * HOUR);
     redlock(&redis, "run -q backup -- false").on_host("web-9").status(1).run();
     let failed =
@@ -265,8 +265,8 @@ fn nightly() -> String {
 }
 
 /// A month of nights by the server's clock: the hosts come within seconds of 03:00, in changing order. web-2 is off for
-/// a night, web-3 asks another server for four nights, web-4 loses its crontab. At 07:30 the line of the morning is
-/// true.
+/// a night, web-3 asks another server for four nights, web-4 loses its crontab. The check at 07:30 names each missing
+/// host, and no other.
 #[test]
 fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
     const HOSTS: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];

@@ -111,13 +111,13 @@ fn the_memory_lasts_for_a_hundred_days_after_the_last_run() {
 fn what_was_not_used_leaves_nothing() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    // A waiter that gives up is no run, nor is a hold.
+    // Neither a waiter that gives up nor a hold is a run.
     redlock(&redis, "run -q backup --wait 50ms -- true").turned_away().run();
     let hold = Test::new(&redis).args(["acquire", "backup", "--reentrant", "--token", &token]).token();
     release(&redis, "backup", &hold);
     assert_eq!(outcomes(&redis, "backup"), ["running"]);
     release(&redis, "backup", &token);
-    // A token that cannot be printed.
+    // An acquire that cannot print its token leaves no run.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     redlock(&redis, "acquire backup").stdout_to(full).fails(74, ["\"backup\" was released"]).run();
     assert_eq!(outcomes(&redis, "backup"), ["released"]);
@@ -206,7 +206,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     ] {
         redlock(url.as_str(), asks).fails(78, ["NOPERM", "the ACL rule it needs"]).stdout(any()).run();
     }
-    // A key of the log has another type: its lock is named, and the others are shown.
+    // If a key of the log has another type, the message names its lock, and the other locks are shown.
     redlock(&redis, "run -q good -- true").run();
     for name in ["log", "open", "ends", "runs", "errors"] {
         let keys = ["log", "open", "ends", "runs", "errors"].map(|name| part("backup", name));
@@ -259,7 +259,7 @@ fn several_nodes_tell_each_run_once() {
     let told = runs(&nodes, "backup");
     assert_eq!(told.iter().map(|run| run["status"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
     nodes[1].restart_aged(3600);
-    // A grant by a minority, whose taker has died before the undo.
+    // A minority has granted a lease, and the client has died before the undo.
     let open = part("backup", "open");
     redlock(nodes[2].url().as_str(), "acquire backup --ttl 1s").stdout(any()).run();
     assert!(nodes[2].exists(&open));
@@ -352,7 +352,7 @@ fn once_per_period_a_success_turns_others_away() {
     // A run by hand, without --once-per, does not switch off tonight's run.
     redlock(&redis, "run -q byhand -- true").run();
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
-    // A success turns others away while its lock is kept, too, and those in line for a job that then succeeds.
+    // A success also turns away calls while its lock is kept, and waiters that came while its job ran.
     redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
     redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();
@@ -426,8 +426,8 @@ fn ran_within_is_for_those_who_watch() {
     }
 }
 
-/// The samples of a text in Prometheus' format, as it is specified: HELP and TYPE before the samples of a metric, which stand
-/// together, each once for its labels.
+/// The samples of a text in Prometheus' format. Fails unless HELP and TYPE stand before the samples of their metric,
+/// these samples stand together, and each has labels of its own.
 fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
     let sample =
         regex_lite::Regex::new(r#"^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\}) ([0-9.]+)$"#).unwrap();

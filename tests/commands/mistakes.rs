@@ -2,9 +2,9 @@
 
 use crate::support::{Redis, Test, any, like, redlock};
 
-/// Command lines that are refused with 64, and what they are told: `'X'; …` stands for `unexpected argument 'X' found; …`.
+/// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
 const LINES: [(&str, &str); 156] = [
-    // A second argument: each command has a form of its own.
+    // A second argument: each command has an answer of its own.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
     ("acquire x y", "'y'; acquire starts no command; use redlock run NAME -- COMMAND"),
@@ -235,7 +235,7 @@ fn an_address_that_is_no_url_is_told_what_one_is() {
 
 #[test]
 fn an_address_that_is_configured_is_not_advised_to_be() {
-    // Whether or not a server is there.
+    // This holds with and without a server at that address.
     let test = Test::bare().args(["status", "x", "--redis", "redis://127.0.0.1:6379", "--node-timeout", "1s"]);
     let said = test.any_end().stdout(any()).stderr(any()).run().stderr;
     assert!(!said.contains("set --redis"), "{said}");

@@ -41,7 +41,7 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
         drop(end);
         job.finish();
     };
-    // The job of the first call is the third success when it ends.
+    // The job of the first `holds` becomes the third success.
     holds("for     <duration>, since <date>");
     assert!(status(&redis, "backup")["usual_ms"].is_u64());
     run("1.5", 3);

@@ -1,5 +1,5 @@
 //! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again, whatever
-//! fails, restarts or has its clock changed; and no call is refused for more than twice the time.
+//! fails, restarts or has its clock changed; and no call is refused for longer than twice the period.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -51,8 +51,8 @@ impl Hosts {
         fs::read_to_string(self.directory.path().join(file)).unwrap_or_default().lines().count()
     }
 
-    /// The hosts end, `failures` of them because their jobs have failed; up to now there were `runs` jobs, one at a
-    /// time, and `successes` of them have succeeded.
+    /// Checks that the hosts end, `failures` of them with the status of a failed job, and that up to now `runs` jobs
+    /// have run, one at a time, `successes` of them with success.
     #[track_caller]
     fn end(&self, all: Vec<Running>, failures: usize, runs: usize, successes: usize) {
         let ends: Vec<Ended> = all.into_iter().map(|host| host.finish().ended).collect();
@@ -90,7 +90,7 @@ fn restarts_in_between_repeat_no_success() {
     }
 }
 
-/// Two of three masters forget the success and grant at once: what the third one knows still counts, though it comes late.
+/// Two of three masters forget the success, and grant at once. The third tells the success late, and it still counts.
 #[test]
 fn a_success_that_a_slow_master_alone_knows_counts() {
     let masters = several(3);
@@ -157,7 +157,7 @@ fn allowed() -> Vec<String> {
     rule.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Calls the same line on two hosts, one after the other; returns how often the job has run, and what they have said.
+/// Calls the same line on two hosts, one after the other; returns the number of jobs that ran, and the messages.
 fn two_hosts(redis: &Redis) -> (usize, String) {
     let url = redis.tcp_url().replace("redis://", "redis://locks@");
     let line = "run backup -q -E 0 --ttl 10s --once-per 1h -- echo ran";
@@ -215,7 +215,7 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
     job.stderr(said).run();
 }
 
-/// As README has it: for 5 s, or for the rest of the lease.
+/// As README has it: redlock tells the success for 5 s, or for the rest of the lease if that is shorter.
 #[test]
 fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
     let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));

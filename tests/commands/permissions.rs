@@ -1,4 +1,4 @@
-//! Users and passwords: what is missing is named, and a password may be replaced while a job runs.
+//! Users and passwords: the message names a missing right, and a password may be replaced while a job runs.
 
 use crate::support::{
     Line, Redis, SOON, Test, acquire, any, eventually, is_renewed, loss, message, ms, redlock, release, teach_scripts,
@@ -106,7 +106,7 @@ fn connections_are_known_by_their_name() {
     release(&redis, "other", &token);
 }
 
-/// Closes all connections but the test's.
+/// Closes all connections apart from the test's.
 fn cut(redis: &Redis) {
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -147,7 +147,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     set_password(&redis, "second");
     cut(&redis);
     job.finish();
-    // A new call fails at once, a call that waits only after the time in which the file could have been replaced.
+    // A new call fails at once. A call with --wait gives the file time to be replaced, and then fails.
     for (wait, time) in [(None, 10), (Some("--wait"), 20)] {
         let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
         let test = test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"]));

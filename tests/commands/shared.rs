@@ -104,7 +104,7 @@ fn a_waiter_and_a_job_are_told_how_it_is_shared() {
     release(&redis, "dl", &token);
     waiter.finish();
     eventually(SOON, "free", || !redis.exists("redlock:dl"));
-    // A job of another lease does not see the slot of the lease around it.
+    // The job of an inner lease does not see the slot of the outer lease.
     let job = "redlock run -q --name inner -- sh -c 'echo ${REDLOCK_SLOT-none}'";
     redlock(&redis, "run -q dl --slots 3 -c").arg(job).stdout("none\n").run();
     let shared = like("redlock: acquired \"db\" on <node>, shared, token <any>\n");

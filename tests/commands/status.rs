@@ -1,4 +1,4 @@
-//! `redlock status`: one lock, all locks, as text, as JSON, as a status; it never changes anything.
+//! `redlock status` of one lock and of all locks, as text, as JSON, as an exit status. The command changes nothing.
 
 use crate::support::{
     Monitor, Redis, SOON, Terminal, Test, acquire, acquire_for, acquire_on_all, any, eventually, like, message, myself,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
-/// The part of a lock's JSON that says who has it, without what differs from run to run.
+/// A lock's JSON without the values that differ from run to run: true stands for null, false for any other value.
 fn steady(mut object: Value) -> Value {
     for holder in object["holders"].as_array_mut().unwrap() {
         for field in ["pid", "acquired_at", "held_ms", "fencing_token", "lease_ms"] {
@@ -80,7 +80,7 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
 fn exit_code_tells_free_from_held() {
     let redis = Redis::start();
     for how in ["--exit-code", "-q"] {
-        // As grep -q: the status is the answer.
+        // As with grep -q, the exit status is the answer.
         let shown = move |text: &str| text.is_empty() == (how == "-q");
         let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(when("nothing with -q", shown));
         test().run();
@@ -487,7 +487,7 @@ fn watch_leaves_out_empty_columns_before_it_cuts_the_last_run() {
     let name = "nightly-backup-of-all-databases";
     redlock(&redis, "run -q").args([name, "--", "true"]).run();
     let terminal = Terminal::bash(&redis);
-    // With all columns the table of a free lock takes 68.
+    // With all its columns, the table of a free lock is 68 characters wide.
     terminal.resize(24, 60);
     terminal.enters("TERM=xterm redlock status --all --watch 100ms");
     terminal.shows("NAME ");

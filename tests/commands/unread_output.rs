@@ -50,7 +50,7 @@ impl Unread {
         Unread { kind, end, _other: other }
     }
 
-    /// Starts the call with this as its standard error.
+    /// Starts the call with this output as its standard error.
     #[track_caller]
     fn under(&self, test: Test) -> Running {
         test.stderr_to(self.end.try_clone().unwrap()).spawn()
@@ -72,7 +72,7 @@ impl Unread {
     }
 }
 
-/// Each kind on a server of its own, side by side.
+/// Runs the test for all kinds of output side by side, each on a server of its own.
 fn each_kind(test: impl Fn(&Redis, Kind) + Sync) {
     std::thread::scope(|scope| {
         for kind in KINDS {
@@ -208,7 +208,7 @@ fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     start.elapsed()
 }
 
-/// The shortest time shows that nothing was waited for; the others, on a machine that is busy with the other tests, may be longer.
+/// The shortest time shows that no call waits for its reader. The others may be longer: other tests use the machine.
 #[track_caller]
 fn at_once(times: &Mutex<Vec<Duration>>) {
     let times = times.lock().unwrap();

@@ -114,7 +114,7 @@ fn the_habits_of_flock_are_served() {
 #[test]
 fn a_grace_that_does_not_fit_names_the_largest_that_does() {
     let server = Untouched::new();
-    // With a ttl of 1 s: 988 − 100 − 250 − 150 ms.
+    // The largest grace with a ttl of 1 s: 988 − 100 − 250 − 150 ms.
     let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
     server.refuses(&[&run[..], &["489ms", "--", "true"]].concat(), ["grace", "488"]);
     server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "488"]);

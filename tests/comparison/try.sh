@@ -2,7 +2,7 @@
 # Tries the cells of README's comparison that one machine can show, with the tools that are installed: what happens when
 # the tool is killed, when the tool is cut off from its server, when a job lasts longer than its lease, and in which
 # order waiters get the lock. The judge is the kernel: each job takes flock on one file, and says so if another job has
-# it.
+# this flock.
 #
 #     tests/comparison/try.sh target/release/redlock [TOOL...]
 #
@@ -21,7 +21,7 @@ redis-server --port $server --save '' >redis.log &
 command -v etcd >/dev/null && etcd --data-dir etcd --listen-client-urls http://127.0.0.1:$etcd --listen-peer-urls http://127.0.0.1:7417 \
     --advertise-client-urls http://127.0.0.1:$etcd >etcd.log 2>&1 &
 
-# A job that says whether it is alone, and sleeps. It is one process, so that it dies at once.
+# A job that says whether it is alone, and sleeps. The job is one process, so one SIGKILL ends all of it at once.
 cat >job <<'END'
 #!/usr/bin/env python3
 import fcntl, os, sys, time

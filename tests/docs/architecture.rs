@@ -1,5 +1,6 @@
-//! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of them are there. A number of
-//! ARCHITECTURE.md in front of a name, "400 ms (`lock/queue.rs::FIRST_LOOKS`)", is what the code has there.
+//! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of these names
+//! exist. A number of ARCHITECTURE.md in front of a name, "400 ms (`lock/queue.rs::FIRST_LOOKS`)", is the number in the
+//! code.
 
 use regex_lite::Regex;
 use std::fs;
@@ -22,7 +23,7 @@ fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
     folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
 }
 
-/// The text from the definition of this name on. The definition may be one of several names.
+/// The text from the definition of this name on. One definition may define several names.
 fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
     Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
@@ -50,7 +51,7 @@ fn clauses(definition: &str) -> usize {
     Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
 }
 
-/// True if the code has this number there. A time may stand there in another unit.
+/// True if the definition has this number. The definition may have a time in another unit.
 fn has(definition: &str, number: &str, unit: &str) -> bool {
     if definition.starts_with("enum") {
         return clauses(definition).to_string() == number;
@@ -81,7 +82,8 @@ fn numbers_in_the_architecture_are_those_of_the_code() {
     assert!(figures > 10, "{figures} are read");
 }
 
-/// "two holders, 5 (`Quarantine`)": a search of the models finds the fault without this clause after so many steps.
+/// "two holders, 5 (`Quarantine`)": without the clause `Quarantine`, a search of the models finds this fault after 5
+/// steps.
 #[test]
 fn the_models_find_the_faults_of_the_architecture_after_as_many_steps() {
     let models = ["mod.rs", "line/mod.rs", "queue/mod.rs", "queue/claims.rs", "queue/newest.rs"];
@@ -110,7 +112,8 @@ fn lines_of_code(path: &Path) -> usize {
     code.lines().map(str::trim).filter(is_code).count()
 }
 
-/// The ledger: each row has the files that it names, and of a folder those that no other row names by a longer path.
+/// The ledger: a row counts the files that it names, and the files of a folder that no other row names by a longer
+/// path.
 #[test]
 fn each_mechanism_costs_what_the_ledger_says() {
     let page = read("ARCHITECTURE.md");

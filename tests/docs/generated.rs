@@ -1,9 +1,10 @@
-//! completions/ and man/ are made here, from the definition of the command line and the texts in man/src/ and
-//! completions/src/, and compared with what is checked in: in a test, so that no user's build pays for it. `make man` writes
-//! them anew.
+//! Makes completions/ and man/ from the definition of the command line and the texts in man/src/ and completions/src/,
+//! and compares them with the files of the repository. A test does this, so that no user's build pays for it. `make
+//! man` writes the files again.
 //!
-//! The texts are man(7) without its escapes: hyphens, tildes and quotes are written as they are to be copied from a
-//! terminal. The text before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved here.
+//! The texts are man(7) without its escapes: hyphens, tildes and quotes stand for themselves, so that users can copy
+//! them from a terminal. The text before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved
+//! here.
 
 use crate::support::{Redis, SOON, Test, any};
 use clap_mangen::Man;
@@ -20,7 +21,7 @@ mod cli;
 const CHANGELOG: &str = include_str!("../../CHANGELOG.md");
 const REWRITE: &str = "WRITE_DOCS";
 
-/// The day that the pages show: that of the release, by the newest heading of the CHANGELOG.
+/// The day that the pages show: the day of the release, by the newest heading of the CHANGELOG.
 fn date() -> &'static str {
     let heading = CHANGELOG.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
     let (version, date) = heading.split_once(", ").unwrap();
@@ -66,7 +67,7 @@ fn man_pages_are_well_formed() {
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
 
-/// Everything that redlock does to its nodes; the script ends with a failure at the first command that fails.
+/// Many kinds of calls. The script ends at the first command that fails, with a status other than 0.
 const ALL_OF_IT: &str = "
     set -e
     token=$(redlock acquire --name acl)
@@ -143,7 +144,7 @@ fn root(folder: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// Fails when the folder does not have exactly these files; when asked to, writes them instead.
+/// Fails if the folder does not have exactly these files. With WRITE_DOCS set, writes these files instead.
 fn compare(folder: &str, made: Files) {
     let path = root(folder);
     if std::env::var_os(REWRITE).is_some() {
@@ -189,7 +190,7 @@ fn page(name: &str, command: &clap::Command) -> String {
     let text = text(&format!("{name}.man"));
     let start = text.find(".SH").expect("a section");
     let (description, sections) = text.split_at(start);
-    // Options for which -h has no room belong here all the same.
+    // The page has all options, even those for which -h has no room.
     let full = command.clone();
     let is_command = !command.has_subcommands();
     let man = Man::new(full.mut_args(|argument| {
@@ -243,7 +244,7 @@ fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // A comment names the language of the example behind it, for the test that runs the example.
+    // A comment is left out: it names the language of the next example, for the test that runs the example.
     let kept = text.lines().filter(|line| !line.starts_with(".\\\""));
     let whole = kept.map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
@@ -252,7 +253,7 @@ fn text(file: &str) -> String {
     whole.collect()
 }
 
-/// The text in the language of manual pages, which then show it as it is written.
+/// The text with the escapes of manual pages, which then show the text as it is written.
 fn escape(text: &str) -> String {
     let mut example = false;
     let lines = text.lines().map(|line| {

@@ -1,4 +1,5 @@
-//! The installation and the packages of `make`, with the binary under test in place of the one that it would build.
+//! The installation and the packages of `make`, with the binary under test in place of the binary that `make` would
+//! build.
 
 use crate::support::{Directory, Finished, Line, Redis, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;
@@ -33,7 +34,7 @@ fn make(target: &str, binary: &str) -> Test {
     make.arg("CARGO=true").arg(format!("BINARY={binary}"))
 }
 
-/// Makes one of the packages and returns its file. The real cargo is asked for the licences only.
+/// Makes one of the packages and returns its file. The real cargo is called only for the licences.
 #[track_caller]
 fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -> PathBuf {
     let cargo = format!("#!/bin/sh\n[ \"$1\" = rustc ] || exec {} \"$@\"\n", env!("CARGO"));
@@ -95,7 +96,7 @@ fn nothing_is_installed_before_it_is_built() {
     assert_eq!(files(directory.path()), Vec::<String>::new());
 }
 
-/// A variable that changed would make cargo build crates anew.
+/// If a variable differed between targets, cargo would build crates again.
 #[test]
 fn a_package_is_built_as_all_else_is() {
     let directory = Directory::new();
@@ -164,7 +165,7 @@ fn a_crate_without_the_text_of_its_licence_is_refused() {
     collect().stdout(when("it has the text", |text| text.contains("bare 1.0.0 (MIT), LICENSE-MIT\n"))).run();
 }
 
-/// A system without anything but dpkg's records.
+/// A system with nothing but dpkg's records.
 struct Debian {
     root: PathBuf,
 }
@@ -190,7 +191,7 @@ impl Debian {
     }
 }
 
-/// Files of root can be made by root, or by those who are root in a name space of their own.
+/// Only root can make files of root: the real root, or a user who is root in a namespace.
 fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }

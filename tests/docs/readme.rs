@@ -1,5 +1,5 @@
-//! Every example in README.md, and most of the manual's, is run as it stands there: on a real server, with stubs for
-//! the commands that the examples mention.
+//! Runs the examples of README.md and of the manual, almost as they stand there, on a real server, with stubs for the
+//! commands that the examples mention.
 
 use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
@@ -69,11 +69,11 @@ impl Scene {
         Scene { redis: Redis::with_tcp(arguments), directory }
     }
 
-    /// The text with the server and the commands of this scene in place of its own.
+    /// The text with the server and the commands of this scene in place of the text's own.
     fn adapt(&self, text: &str) -> String {
         let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
         let here = format!("{}/", self.directory.path().display());
-        // Stubs for commands that would send something elsewhere, or are not installed.
+        // Stubs stand for commands that would send something elsewhere, or are not installed.
         let text =
             text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
         // The directory is no repository.
@@ -115,7 +115,7 @@ impl Scene {
         eventually(SOON, &what, || left() == text.contains("--hold-at-least"));
     }
 
-    /// Runs the jobs of a crontab, in the environment that its other lines make, and no other.
+    /// Runs the jobs of a crontab, with only the variables that the crontab's other lines set.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -145,7 +145,7 @@ impl Scene {
             .filter_map(|found| found.get(1).or(found.get(2)))
             .map(|call| call.as_str().to_owned())
             .collect();
-        // ENTRYPOINT and CMD of a container, or its `command`: absolute paths are those of its image.
+        // ENTRYPOINT and CMD of a container, or its `command`. Their absolute paths lead into the container's image.
         let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[[^\]]*\])$").unwrap();
         let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
         let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();
@@ -213,7 +213,7 @@ impl Scene {
     }
 }
 
-/// A line of output, with holes for what differs from run to run. A number alone is a status, which does not.
+/// A line of output, with holes for what differs from run to run. A number alone is a status, which does not differ.
 fn with_holes(line: &str) -> String {
     if line.parse::<u8>().is_ok() {
         return line.to_owned();

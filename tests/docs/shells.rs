@@ -1,4 +1,4 @@
-//! Completions as a person gets them: the real shells in a terminal, and TAB pressed.
+//! Completions as a person gets them: the real shells in a terminal, in which the tests press TAB.
 
 use crate::support::{Redis, SOON, Terminal, acquire_for, eventually, like, ms, redlock};
 use std::fs;
@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // Nothing is completed where no word can stand, not even the dash of an option.
+    // Where no word can stand, TAB completes nothing, not even the dash of an option.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
@@ -80,7 +80,7 @@ fn terminal(redis: &Redis, shell: &str) -> Terminal {
     terminal
 }
 
-/// The words on the line when TAB was pressed behind `line`.
+/// Presses TAB behind `line`, and returns the words that are on the line then.
 fn completed(terminal: &Terminal, line: &str) -> String {
     terminal.types(line);
     terminal.types("\t");
@@ -91,7 +91,8 @@ fn completed(terminal: &Terminal, line: &str) -> String {
     format!("<redlock>{}", rest.trim_end_matches("<end>"))
 }
 
-/// TAB behind the line makes these words of it. It is pressed again, since a busy machine may be late with the names.
+/// TAB behind the line makes these words of it. The test presses TAB again if needed: a busy machine may be late with
+/// the names.
 #[track_caller]
 fn completes(terminal: &Terminal, line: &str, expected: &str) {
     let start = Instant::now();
@@ -141,7 +142,7 @@ fn fish_completes() {
     everything_is_completed_in("fish");
 }
 
-/// After `--` the command's own completion is asked, as after sudo. bash needs a package for that: bash-completion.
+/// After `--` the command's own completion works, as after sudo. bash needs the package bash-completion for this.
 #[test]
 fn a_command_completes_its_own_arguments() {
     let redis = locks();

@@ -9,14 +9,14 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every status that README lists, apart from 70, from 2 and 3, which only Nagios gets, and from statuses of signals.
+/// Every status that README lists, apart from 70, from statuses of signals, and from 2 and 3 (for Nagios only).
 const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
-/// No call waits longer than this for anything that is tried here.
+/// No call of these trials takes longer than this.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How much address space a call may have, in bytes: a few times the largest reply that redlock reads.
 const MEMORY: u64 = 64 << 20;
 
-/// What all trials share.
+/// A server, a home directory and a count of calls, for trials that run one after the other.
 pub(super) struct Ground {
     pub(super) redis: Redis,
     directory: Directory,

@@ -1,5 +1,5 @@
-//! Hostile input by chance, from a seed: words of users, replies of servers, records that others have left in Redis.
-//! With any input redlock neither panics nor hangs, has a status that README lists, fills no memory, and sends no
+//! Random hostile input, from a seed: words of users, replies of servers, records that others have left in Redis. With
+//! any input redlock neither panics nor hangs, ends with a status that README lists, needs little memory, and sends no
 //! control character to a terminal. `make fuzz MINUTES= SEED=` runs for longer.
 
 mod call;
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(8);
 /// How many trials run at once.
 const STRANDS: u64 = 4;
 
-/// One trial, with input that follows from this chance.
+/// One trial; all its input follows from the chance.
 type Trial = fn(&mut Chance, &call::Ground);
 
 #[test]
@@ -54,14 +54,14 @@ fn found_once() {
     assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
     // A message longer than the buffer for a slow reader was dropped.
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
-    // A label of another program in the metrics.
+    // A label that another program has written, in the metrics.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
     let record = "token t host h user u label \u{1b}[2J".split(' ');
     let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();
     ground.redis.command(&words);
     assert_eq!(call("status --format prometheus", &[]), 0);
-    // A server whose SCAN finds a key that no pattern matches: shorter than the prefix, or with a character across the
-    // prefix's end.
+    // A server whose SCAN returns a key that does not match the pattern: a key that is shorter than the prefix, or that
+    // has a character across the prefix's end.
     for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
         let server = server(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
         for line in ["status", "status --all", "status --format json", "log", "log --format json"] {
@@ -70,7 +70,7 @@ fn found_once() {
     }
 }
 
-/// `make fuzz`.
+/// The trials of `make fuzz`.
 #[test]
 #[ignore = "takes as long as MINUTES says: make fuzz"]
 fn as_long_as_asked() {
@@ -87,8 +87,8 @@ fn any_seed() -> u64 {
     rand(1_000_000_000)
 }
 
-/// Runs trials again and again, several at once, since most only wait. Each trial has a seed of its own. A trial that
-/// fails tells its seed, and can be repeated alone.
+/// Runs trials again and again, several at once, since most trials only wait. Each trial has a seed of its own. A trial
+/// that fails tells its seed, and can be repeated alone.
 fn attack(trial: Trial, seed: u64, time: Duration) {
     let start = Instant::now();
     let strand = |number: u64| {

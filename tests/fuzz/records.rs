@@ -15,7 +15,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let mut connection = ground.redis.connection();
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
-    // Redlock itself writes keys, to be changed afterwards.
+    // Redlock itself writes keys first, which the trial then changes.
     if chance.percent(60) {
         let made = "run x --hold-at-least 20s -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
         let made = chance.word(made);
@@ -29,7 +29,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         if chance.percent(25) {
             let _: redis::Value = redis::cmd("DEL").arg(&key).query(&mut connection).unwrap();
         }
-        // A key of another type stays as it is.
+        // If the key has another type, the command fails, and the key stays as it is.
         let _ = write(chance, &key).query::<redis::Value>(&mut connection);
         if chance.percent(30) {
             let ttl = chance.one_of(&[1_u64, 500, 60_000, 1 << 45]);

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a server treats each connection. The chance of a connection follows from its number.
+/// How a server treats each connection.
 #[derive(Clone, Debug)]
 pub(super) enum Manner {
     /// Requests go to a real server, and in its replies the first text becomes the second.
@@ -20,7 +20,7 @@ pub(super) enum Manner {
     Change(PathBuf, u64),
 }
 
-/// A server that treats its clients in this manner, until it is dropped.
+/// A server that treats its clients in this manner, until it is dropped. Each connection has a chance of its own.
 pub(super) fn server(manner: Manner, chance: &Chance) -> Endless {
     let chance = chance.clone();
     Endless::serve(move |client, number, _| serve(client, &manner, chance.of(number)))
@@ -56,7 +56,7 @@ fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
     }
 }
 
-/// Passes what the client sends to a real server, and each reply to `give`, as long as that returns true.
+/// Passes each request of the client to a real server, and each reply to `give`, as long as `give` returns true.
 fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> bool) {
     let Ok(mut server) = UnixStream::connect(socket) else { return };
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -72,7 +72,8 @@ fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> 
     }
 }
 
-/// Writes a reply whole, byte by byte, or only half before it closes the connection; tells whether this stays open.
+/// Writes the whole reply, or the first 200 bytes one by one; or writes one half, and closes the connection. Returns
+/// whether the connection stays open.
 fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     match chance.below(12) {
         0 => reply.iter().take(200).all(|byte| {
@@ -88,7 +89,7 @@ fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     }
 }
 
-/// A value of Redis' protocol, or what begins like one.
+/// Appends a value of Redis' protocol, or bytes that begin like one.
 fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
     let number = |chance: &mut Chance| {
         chance.word("0|1|2|5|-1|-2|+3||x|99999999|4294967296|9223372036854775808|-9223372036854775808|1e9")
@@ -137,7 +138,7 @@ fn change(chance: &mut Chance, reply: &mut Vec<u8>) {
         let (at, other) = (place(chance, reply), place(chance, reply));
         match chance.below(7) {
             0 => reply[at] = u8::try_from(chance.below(256)).unwrap(),
-            // A digit becomes another: lengths, counts, times.
+            // A digit of a length, a count or a time changes.
             1 | 2 => {
                 if let Some(digit) = (at..reply.len()).find(|&at| reply[at].is_ascii_digit()) {
                     reply[digit] = chance.one_of(b"0123456789-");

@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
-/// Options with a value. (`--wait` and `--watch` would wait for as long as they are told; `--while-pid` leaves a
-/// process.)
+/// Options with a value. `--wait` and `--watch` are not among them: they would wait for as long as the value says. Nor
+/// is `--while-pid`, which leaves a process.
 const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
     --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";
@@ -30,7 +30,7 @@ const URLS: &str = "redis://|redis://h|redis:///|redis://:@:/|redis://user:pa%ss
     redis://127.0.0.1:1,redis://127.0.0.1:1|redis://127.0.0.1:1?a=b&c|redis://%00@127.0.0.1:1|\
     redis://\u{1b}[2J:1|redis://127.0.0.1:1#x";
 
-/// A text: one that has broken others, several of them, or bytes by chance.
+/// A text that has broken other programs, several such texts, or random bytes.
 pub(super) fn text(chance: &mut Chance) -> OsString {
     let url = chance.percent(12);
     let mut bytes = if url { chance.word(URLS) } else { chance.word(TEXTS) }.as_bytes().to_vec();
@@ -59,7 +59,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     }
     let mut arguments: Vec<OsString> = vec![chance.word(COMMANDS).into()];
     if arguments[0] == "wait" {
-        // `wait` would wait for a server too.
+        // `wait` waits for an unreachable server too, so it needs a limit.
         arguments.extend(["--timeout".into(), "300ms".into()]);
     }
     for _ in 0..chance.below(5) {

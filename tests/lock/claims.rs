@@ -16,8 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
-/// Takes the lock until every node has the lease: a call that has its majority need not wait for the rest, so on a busy
-/// machine a node may be left out.
+/// Takes the lock, again and again, until every node has the lease: a call that has its majority need not wait for the
+/// other nodes.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);
@@ -57,7 +57,7 @@ fn count<W: Where + ?Sized>(servers: &W) -> usize {
     status(servers, "backup")["holders"].as_array().unwrap().len()
 }
 
-/// A job with these arguments that has begun, and ends when what it reads from is closed.
+/// A job with these arguments that has begun, and ends when its standard input is closed.
 #[track_caller]
 pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) -> (Running, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -168,7 +168,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
 fn the_last_of_ten_thousand_slots_is_found() {
     let redis = Redis::start();
     take(&redis, "--slots 10000");
-    // As if all but the last slot were taken.
+    // The lock now looks as if all slots but the last were taken.
     let (members, slots) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}slots");
     for first in (0..9_999).step_by(1_000) {
         let tokens = || (first..(first + 1_000).min(9_999)).map(|slot| (slot, format!("{slot:032}")));
@@ -446,7 +446,7 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     }
 }
 
-/// Uses all of it once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
+/// Uses each kind of claim once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

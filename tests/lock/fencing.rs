@@ -16,8 +16,8 @@ fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
     (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
-/// Takes the lock until every node has the lease and its number: a call that has its majority need not wait for the
-/// rest, so on a busy machine a node may be left out.
+/// Takes the lock, again and again, until every node has the lease and its number: a call that has its majority need
+/// not wait for the other nodes.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>) -> (String, u64) {
     let mut taken = take(nodes);
@@ -69,7 +69,7 @@ fn is_the_same_wherever_it_is_shown() {
 #[test]
 fn survives_the_end_of_the_lease_in_every_way() {
     let redis = Redis::start();
-    // Far ahead of the clock, so that only the counter can make it grow.
+    // This counter is far ahead of the clock, so the fencing token cannot grow by the clock.
     let ahead = now_ms() + 1_000_000_000;
     redis.command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, first) = take(&redis);
@@ -136,7 +136,7 @@ fn every_lock_has_its_own() {
 #[test]
 fn over_several_masters_it_grows_whichever_majority_is_left() {
     let mut nodes = Redis::several(3);
-    // One node alone knows of a lease that had a high number.
+    // One node alone knows of a lease with a high fencing token.
     let ahead = now_ms() + 1_000_000_000;
     nodes[0].command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, first) = take(&nodes);
@@ -211,14 +211,15 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
     nodes[0].command(&["DEL", COUNTER]);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(200)))).collect();
     proxies[2].set(Mode::Delay(ms(400)));
-    // Without the slow master's answer, the only counter may not be the last writer's: the number would be the clock.
+    // Without the slow master's answer there is only one counter, which may not be the last writer's: redlock would use
+    // the clock.
     assert_eq!(read(&proxies), written);
 }
 
 #[test]
 fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
     let (mut nodes, mut written) = (Vec::new(), 0);
-    // On a busy machine the majority that is heard may be that master and one other: then all is tried again.
+    // On a busy machine the majority that answers first may include this master: then the test tries again.
     eventually(SOON, "the two others know it", || {
         nodes = Redis::several(3);
         let token;

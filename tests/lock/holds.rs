@@ -1,4 +1,4 @@
-//! Re-entrancy: holds with tokens of their own, counted by their identity and not by number.
+//! Re-entrancy: holds with tokens of their own, kept as a set and not as a count.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Where, acquire, acquire_for, acquire_on_all, any, eventually, lapsed, like, message, ms,
@@ -200,7 +200,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     inside("run a -- echo never", reenter);
     inside("run -q a --wait -- echo never", reenter);
     inside("acquire a", reenter);
-    // -q and -E 0 do not make that a success, since such a job never runs.
+    // Even -q and -E 0 do not make this refusal a success, since such a job never runs.
     inside("run a -q -E 0 -- echo never", reenter);
     // A call that does not accept --reentrant is not advised to use it.
     let leave = "; waiting for it would never end";
@@ -212,7 +212,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     let revoked = "redlock release a --revoke; redlock run a --reentrant -- true";
     let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
     test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
-    // Another's lock is not the enclosing job's.
+    // A lock that another call holds is not the enclosing job's.
     acquire(&redis, "other");
     let test = redlock(&redis, "run -q a -- sh -c").arg("redlock run other -- true; test $? = 75");
     test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();

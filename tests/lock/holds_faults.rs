@@ -1,4 +1,4 @@
-//! Holds of a re-entrant lease that outlive the memory of the nodes, and a hold that was longer than its lease.
+//! Holds of a re-entrant lease that survive restarts of the nodes, and holds with a longer ttl than their lease.
 
 use crate::support::{Directory, Redis, Running, SOON, Where, eventually, is_renewed, redlock, status};
 use std::io::PipeWriter;

@@ -1,4 +1,5 @@
-//! Other lock libraries: with the fitting prefix, they and redlock exclude each other, and each releases its own only.
+//! Other lock libraries: with the fitting prefix, they and redlock exclude each other, and each releases only its own
+//! locks.
 //!
 //! These tests send what a library sends, command by command and script by script; if Python has the library, the
 //! library itself is tried as well.
@@ -241,7 +242,7 @@ fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
 }
 
 /// The program, which prints whether it got the lock, and redlock exclude each other; `meanwhile` runs while redlock
-/// has it.
+/// has the lock.
 fn excludes(module: &str, prefix: &str, take: &str, meanwhile: impl Fn(&Redis)) {
     let redis = Redis::start();
     let Some(taken) = python(&redis, module, take) else { return };
@@ -301,7 +302,7 @@ for i in range(10):
         Test::sh(&redis, script).in_directory(&directory).run();
         assert_eq!(python.wait(SOON), Ended::Status(0), "{}", python.all_stderr());
     }
-    // Whatever Python has, the lock is free at the end.
+    // The lock is free at the end, whether Python has the library or not.
     assert_eq!(status(&redis, "backup")["state"], "free");
     acquire(&redis, "backup");
 }

@@ -68,7 +68,7 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
     assert_eq!(limited("status --format prometheus").matches("redlock_last_run_success{").count(), 5_000);
     assert_eq!(limited("status job-* --ran-within 1h").matches("has succeeded").count(), 5_000);
     assert_eq!(limited("status job-* --ran-within 1h --min-hosts 100").matches("has succeeded").count(), 5_000);
-    // The oldest first, from all locks.
+    // The log has the runs of all locks, the oldest first.
     let log = limited("log --since 1h");
     assert_eq!(log.lines().count(), 10_000);
     assert!(log.lines().map(|line| &line[..19]).is_sorted(), "{:?}", log.lines().next());
@@ -178,7 +178,7 @@ fn a_release_calls_the_first_that_lives_behind_thousands_of_dead_waiters() {
     let redis = Redis::start();
     let holder = acquire(&redis, "backup");
     dead_waiters(&redis, 3_000);
-    // The waiter would look by itself in a minute.
+    // Without a call, the waiter would look again only in a minute.
     let waiter = Line::join(&redis, Line::waiter(&redis).args(["60s"]).within(Duration::from_secs(20)));
     release(&redis, "backup", &holder);
     waiter.finish();

@@ -21,7 +21,7 @@ fn the_last_free_slot_is_kept_for_who_was_called() {
     scripts.release("tb");
     assert_eq!(take(&mut scripts, "", "u", "slots:3").word(), "reserved");
     scripts.release("tc");
-    // Now there is a slot for each.
+    // Now two slots are free: the newcomer gets one, and `p1` the other.
     let reply = take(&mut scripts, "", "u", "slots:3");
     assert_eq!((reply.word(), reply.int("slot")), ("granted", Some(1)));
     let reply = take(&mut scripts, "p1", "v", "slots:3");
@@ -47,7 +47,7 @@ fn what_has_run_out_is_forgotten_by_the_next_script_however_much_it_is() {
     }
 }
 
-/// The words for each of these leases when it is renewed.
+/// Renews each of these leases; returns the outcomes.
 fn renewed(scripts: &mut Scripts, tokens: &[&str]) -> Vec<String> {
     let renew = |token: &&str| scripts.run("extend", &format!("token={token} claim=shared ttl=60000"));
     tokens.iter().map(renew).map(|reply| reply.word().to_owned()).collect()
@@ -91,7 +91,8 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // A later grant closes both runs: they end here, before the third run, whose lease is shorter.
+    // A later grant closes both runs, with this revocation as their end. The third run ends after it, though the third
+    // lease is shorter.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);

@@ -25,7 +25,7 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
     redis.command(&["HSET", &part("runs"), "cut", "1"]);
     assert_eq!(told(), "unsure");
     redis.command(&["DEL", &part("runs")]);
-    // The run may stand behind those that are searched.
+    // The run may stand behind the runs that are searched.
     log(&redis, SEARCHED - 2);
     assert_eq!(told(), "");
     log(&redis, 1);
@@ -36,7 +36,7 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
 
 #[test]
 fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
-    // The usual end of a run, the end of a run with `once`, and that of a run whose lease is not here.
+    // The usual end of a run, the end of a run with `once`, and the end of a run whose lease is not here.
     for end in ["outcome=exited code=0", "outcome=exited code=0 once=1", "outcome=exited code=0 gone=lost"] {
         let redis = Redis::start();
         let mut scripts = Scripts::on(redis.connection());

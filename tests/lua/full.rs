@@ -33,7 +33,7 @@ fn a_server_without_memory_still_extends_a_job_whose_hold_it_has_forgotten() {
     let (redis, mut scripts) = full();
     assert_eq!(scripts.run("extend", "token=t hold=a ttl=90000 renew=1").word(), "extended");
     assert!(redis.pttl(LOCK) > 60_000);
-    // This lease lasts longer already.
+    // The lease already lasts longer than this ttl.
     assert_eq!(scripts.run("extend", "token=t hold=b ttl=1000 renew=1").word(), "extended");
     assert_eq!(scripts.release("t"), word("released"));
 }

@@ -11,12 +11,13 @@ pub(super) struct Memory {
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has cut off. Of runs that ended in the same millisecond, any may be cut off.
+    /// The runs that the last call has cut off the log. Of runs that ended in the same millisecond, the script may cut
+    /// off others.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
-    /// Host → ten times the ms at which it came, plus what it met.
+    /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
     pub(super) visits: Scores,
-    /// The newest in front.
+    /// The newest error is in front.
     pub(super) errors: Vec<Json>,
 }
 
@@ -32,7 +33,7 @@ pub(super) fn ended_at(run: &Json) -> i64 {
     began_at(run) + number(run, "d")
 }
 
-/// How the end of a run counts.
+/// Whether the end of a run counts as a success, as a failure, or not at all.
 fn result_of(run: &Json) -> Option<&'static str> {
     match (run["o"].as_str(), run["x"].as_str()) {
         (Some("released" | "expired"), _) => None,
@@ -106,7 +107,7 @@ impl Model {
         self.memory.open.remove(token)
     }
 
-    /// When and by whom the lock was freed for all, if this run was there and its lease would have lasted until then.
+    /// When and by whom `--force` freed the lock, if this run had begun by then and its lease had not run out.
     fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
         let forced = self.memory.runs.get("forced")?;
         let at = number(forced, "b");
@@ -146,7 +147,7 @@ impl Model {
         self.memory.cut.extend(cut);
     }
 
-    /// A run takes the place of one that ended earlier.
+    /// Keeps this run as the last one with this result, unless the run kept so far ended later.
     fn keep_last(&mut self, run: &Json, result: &'static str) {
         let runs = &mut self.memory.runs;
         if runs.get(result).map_or(0, ended_at) <= ended_at(run) {
@@ -154,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Notes a success of a run with `--once-per`, or its loss: the two notes with the largest fencing tokens are kept.
+    /// Notes the success or loss of a run with `--once-per`. Keeps the two notes with the largest fencing tokens.
     fn note_once(&mut self) {
         let Some(run) = self.told_run().filter(|_| self.args.contains_key("once")) else { return };
         let (is_loss, code) = (self.arg("gone").as_deref() == Some("lost"), self.arg("code"));
@@ -189,7 +190,7 @@ impl Model {
         }
     }
 
-    /// Writes a run with its end, in place of its entry in the log, if there is one.
+    /// Writes a run with its end into the log. `logged`: the place of an earlier entry of this run, which is replaced.
     fn log_end(&mut self, run: Json, ended: i64, outcome: &Json, logged: Option<usize>) {
         let most = if logged.is_some() { None } else { Some(number(&run, "n")) };
         if let Some(at) = logged {
@@ -211,7 +212,7 @@ impl Model {
         }
     }
 
-    /// A lease that is here is released.
+    /// Notes the release of a lease that is here.
     pub(super) fn remember_release(&mut self, token: &str) {
         let is_unsure = self.arg("outcome").as_deref() == Some("lost") || !self.args.contains_key("began");
         self.note_once();
@@ -236,7 +237,7 @@ impl Model {
         }
     }
 
-    /// A lease that is not here is released. Returns what the memory knows of its run.
+    /// Notes the release of a lease that is not here. Returns what the memory knows of the run.
     pub(super) fn remember_late(&mut self) -> Option<&'static str> {
         let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
         let known = self.told_end(&token);
@@ -268,7 +269,7 @@ impl Model {
         (ended_at(oldest) > self.ms() - self.int("ended").unwrap_or(0) - 5000).then_some("unsure")
     }
 
-    /// The end of a run whose lease is not here, or was lost; `late` if it had run out when it was released.
+    /// Corrects the end of a run whose lease is not here, or was lost. `late`: the lease ran out before its release.
     fn correct_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>, late: bool) {
         let deadline = self.memory.ends.get(token).copied();
         let (mut run, mut logged) = (self.take_open(token), None);
@@ -298,20 +299,20 @@ impl Model {
         }
     }
 
-    /// Notes that the host has come, and what it met.
+    /// Notes the time of the host's call, and the call's result.
     pub(super) fn note_visit(&mut self, met: i64) {
         if self.args.contains_key("entry") {
             self.memory.visits.insert(self.args["host"].clone(), self.ms() * 10 + met);
         }
     }
 
-    /// The ms since the host came the last time, unless this call waits.
+    /// The ms since the host's last call, unless a waiter makes this call.
     pub(super) fn came_before(&self) -> Option<i64> {
         let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
         last.map(|last| self.ms() - last / 10)
     }
 
-    /// The last success that `--once-per` asks for.
+    /// The answer to a call with `--once-per`, if the last success is recent.
     pub(super) fn recent_success(&self) -> Option<Json> {
         let once = self.int("once")?;
         let known = ["once", "once_before"].into_iter().filter_map(|field| self.memory.runs.get(field));

@@ -112,7 +112,7 @@ impl Reply {
         self.text("node").split_once(' ').expect("its uptime and run_id")
     }
 
-    /// The first holder that it names.
+    /// The first holder in the answer.
     fn holder(&self) -> &Reply {
         self.get("holders").items().first().unwrap_or(&Reply::Nil)
     }
@@ -129,7 +129,7 @@ impl Scripts {
         Scripts::changed(connection, "", &[])
     }
 
-    /// With these lines in front of each script, and these values for the scripts' constants.
+    /// The scripts with these lines in front, and with these values of their constants.
     fn changed(connection: Connection, lines: &str, constants: &[(&str, String)]) -> Scripts {
         let changed = |(name, body): (String, String)| {
             let body = constants.iter().fold(body, |body, (constant, value)| {
@@ -141,7 +141,7 @@ impl Scripts {
         Scripts { connection, scripts: scripts().into_iter().map(changed).collect() }
     }
 
-    /// On a server that is made to tell this uptime.
+    /// The scripts on a server that seems to have this uptime.
     fn aged(connection: Connection, uptime: &str) -> Scripts {
         let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
         let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");
@@ -156,7 +156,7 @@ impl Scripts {
         self.run_with(name, &arguments)
     }
 
-    /// Runs a script with these arguments, by name.
+    /// Runs a script with these arguments, each a name and a value.
     #[track_caller]
     fn run_with(&mut self, name: &str, arguments: &[(&str, &str)]) -> Reply {
         let mut call = self.scripts[name].prepare_invoke();
@@ -174,7 +174,7 @@ impl Scripts {
         }
     }
 
-    /// Takes the lock; as this waiter and with this ticket, unless they are empty.
+    /// Tries to take the lock, as this waiter and with this ticket. An empty waiter or ticket is not sent.
     #[track_caller]
     fn take(&mut self, waiter: &str, token: &str, ttl: &str, ticket: &str) -> Reply {
         self.take_with(waiter, token, &format!("ttl={ttl} ticket={ticket}"))
@@ -186,7 +186,7 @@ impl Scripts {
         self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))
     }
 
-    /// Takes as a waiter that has seen a lease: the lease's token, the server's run_id, ms left, fencing token.
+    /// Tries to take the lock as a waiter that has seen a lease: token, the server's run_id, ms left, fencing token.
     #[track_caller]
     fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
         let [seen, run, left, fence] = seen;
@@ -262,7 +262,7 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
     assert_eq!(waiters(&redis), ["next"]);
     let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
-    // Behind the last dead waiter, `alive` is first for a moment.
+    // When the last dead waiter is dropped, `alive` is first for a moment.
     let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
     assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     assert_eq!(scripts.take("alive", "v", "60000", "").word(), "granted");
@@ -327,7 +327,7 @@ fn a_queue_is_not_forgotten_while_a_waiter_behind_a_dead_one_looks() {
 #[test]
 fn a_server_that_forbids_to_publish_fails_no_release() {
     let redis = Redis::start();
-    // One user may not use the channels, the other not PUBLISH.
+    // The first user may not use the channels, the second may not use PUBLISH.
     for (user, rules) in [("mute", "resetchannels"), ("dumb", "-publish")] {
         redis.command(&["FLUSHALL"]);
         redis.command(&["ACL", "SETUSER", user, "on", "nopass", "~*", "&*", "+@all", rules]);
@@ -341,7 +341,7 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "held");
         assert_eq!(scripts.release("t"), word("released"), "{user}");
         assert!(!redis.exists(LOCK));
-        // Nobody can tell that the waiter is dead, so it is taken to live.
+        // The script cannot tell whether the waiter is dead, so the script takes the waiter for alive.
         assert_eq!(redis.get(&part("reserved")).as_deref(), Some("waiter"));
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
         assert_eq!(scripts.run("undo", "token=u"), word("done"));

@@ -1,12 +1,12 @@
-//! A model of what the scripts do to one lock, written from the description of the lock: who has it, who waits, and (in
-//! memory.rs) what it remembers. Each script gives its answer, the messages that it publishes, and the keys that are
+//! A model of one lock, written from the description of the lock: who has the lock, who waits, and (in memory.rs) which
+//! runs the lock remembers. For each call of a script the model gives the answer, the messages, and the keys that are
 //! left.
 
 use super::memory::Memory;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A sorted set: members or waiters, each with a number. They are in the order of their numbers, then of their names.
+/// A sorted set: names, each with a number. Redis orders them by number, and names with the same number by name.
 pub(super) type Scores = BTreeMap<String, i64>;
 pub(super) type Record = BTreeMap<String, String>;
 
@@ -15,13 +15,13 @@ pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
 /// The hash of each token, as the server is made to compute it.
 pub(super) const NONCE: &str = "0123456789abcdef";
-/// How long a free lock is promised to a waiter: a reservation ends by chance here, not by time.
+/// How long a free lock is promised to a waiter: so long that here a random deletion ends a reservation, not time.
 pub(super) const RESERVED_MS: i64 = 700_000;
-/// How long the fencing counters and the runs that go on last, and how long the runs that have ended.
+/// How long Redis keeps the counters of fencing tokens and the runs that go on; LOG_MS: the runs that have ended.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
 const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
-/// A key, and the millisecond at which it expires.
+/// The value of a key, and the millisecond at which the key expires.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timed<T> {
     pub(super) value: T,
@@ -32,31 +32,31 @@ pub(super) struct Timed<T> {
 pub(super) struct Model {
     /// The server's clock.
     pub(super) us: i64,
-    /// A token, a mark, or (none) another type than a string.
+    /// The lock's key: a token, a mark, or none for a value that is no string.
     pub(super) lock: Option<Timed<Option<String>>>,
     pub(super) lease: Option<Timed<Record>>,
     pub(super) records: BTreeMap<String, Timed<Record>>,
-    /// Token, deadline in ms.
+    /// Token → deadline in ms.
     pub(super) members: Timed<Scores>,
     pub(super) slots: Scores,
-    /// Hold, when it entered.
+    /// Hold → time of its entry.
     pub(super) holds: Timed<Scores>,
     pub(super) counter: Option<i64>,
-    /// Slot, its counter.
+    /// Slot → its counter; `all` → the largest of these.
     pub(super) counters: Scores,
-    /// Waiter, ticket.
+    /// Waiter → ticket.
     pub(super) queue: Scores,
     pub(super) reserved: Option<Timed<String>>,
     /// The register of `--newest`.
     pub(super) newest: Option<String>,
     pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
-    /// Waiter, message that it has heard.
+    /// Pairs of a waiter and a message that the waiter has heard.
     pub(super) heard: Vec<(String, String)>,
     pub(super) args: BTreeMap<&'static str, String>,
 }
 
-/// The waiter that was called, or why there is none.
+/// The waiter that was called, or why no waiter was called.
 enum Next {
     Called(String),
     LineIsEmpty,
@@ -88,7 +88,7 @@ impl Model {
         Model { us, ..Model::default() }
     }
 
-    /// A key is deleted by hand.
+    /// Deletes a key, as a person would.
     pub(super) fn delete(&mut self, key: &str) {
         match key {
             "lock" => self.lock = None,
@@ -102,13 +102,13 @@ impl Model {
         }
     }
 
-    /// The server has lost all that it had.
+    /// Forgets everything, as an emptied server.
     pub(super) fn forget_all(&mut self) {
         let listening = std::mem::take(&mut self.listening);
         *self = Model { listening, ..Model::new(self.us) };
     }
 
-    /// One call of a script. A name whose value is null is missing in the script's answer.
+    /// Makes one call of a script. A null in the result means that the script's answer lacks this name.
     pub(super) fn call(&mut self, script: &str) -> Json {
         self.sweep();
         match script {
@@ -181,7 +181,7 @@ impl Model {
         record
     }
 
-    /// Who has revoked this record's lease: by itself, or with all members that were there.
+    /// Who has revoked this record's lease, either this lease alone, or all members that were there.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -275,13 +275,13 @@ impl Model {
         }
     }
 
-    /// The lock and its record end at this millisecond.
+    /// Lets the lock and its record end at this millisecond.
     fn end_at(&mut self, ends: i64) {
         self.lock.as_mut().unwrap().ends = Some(ends);
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// The keys last as long as the last member. Without a member they go.
+    /// Lets the keys last as long as the last member. Deletes the keys if there is no member.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -292,7 +292,7 @@ impl Model {
         }
     }
 
-    /// Each script forgets the members that have run out.
+    /// Forgets the members that have run out, as each script does.
     fn sweep(&mut self) {
         if self.held_claim().is_none() {
             return;
@@ -374,7 +374,7 @@ impl Model {
         ttl
     }
 
-    /// The same for the ttl asked for, else that of the grant, else the default; a lease that is kept is not prolonged.
+    /// Makes a lease that is not kept last at least for the ttl of the call, else of the grant, else the default.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -431,7 +431,7 @@ impl Model {
 
 /// The line.
 impl Model {
-    /// Whether a lease with this claim conflicts with none.
+    /// Whether a lease with this claim conflicts with no other lease.
     fn fits(&self, claim: &str) -> bool {
         let Some(held) = self.held_claim() else { return self.lock.is_none() };
         let taken = i64::try_from(self.slots.len()).unwrap();
@@ -447,7 +447,7 @@ impl Model {
         in_order(&self.queue).into_iter().next().map(|(waiter, _)| waiter)
     }
 
-    /// Whether the waiter hears this. A dead waiter is dropped.
+    /// Sends the waiter a message; returns whether the waiter hears it. Drops a dead waiter.
     fn tell(&mut self, waiter: &str, what: &str) -> bool {
         if self.listening.contains(waiter) {
             self.heard.push((waiter.to_owned(), what.to_owned()));
@@ -555,7 +555,7 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// No waiter was called: now the first in line is called, who may be the caller of this script.
+    /// No waiter has been called yet. Calls the first in line, which may be the caller of this script.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();
@@ -571,7 +571,7 @@ impl Model {
         }
     }
 
-    /// Another waiter was called: there may be room for both.
+    /// Another waiter has been called. Grants if there is room for both, else refuses.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };
@@ -581,13 +581,13 @@ impl Model {
         if is_alike && has_room { self.granted() } else { self.refused("reserved") }
     }
 
-    /// The number in the register, for a call that has one too.
+    /// The number in the register of `--newest`, if this call has a number too.
     fn largest(&self) -> Option<i64> {
         self.args.get("newest")?;
         self.newest.as_ref()?.split(' ').next()?.parse().ok()
     }
 
-    /// Raises the register to the number of this call, which stands in line or is granted.
+    /// Raises the register to the number of this call. The call has just joined the line, or is granted.
     fn raise_newest(&mut self) {
         if self.int("newest") > self.largest() {
             let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
@@ -600,7 +600,7 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // The count of a grant is larger than all that a re-creation compares.
+        // A re-creation compares both of these counters, so the fencing token of a writer or a slot exceeds both.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -816,7 +816,7 @@ impl Model {
         json!({"outcome": "released"})
     }
 
-    /// The lock stays taken for this time after its job.
+    /// Keeps the lease for this time after the end of its job.
     fn keep(&mut self, token: &str, keep: i64) {
         if self.own_record(token).contains_key("kept") && self.until_end(token) <= keep {
             return;
@@ -890,7 +890,7 @@ impl Model {
         "released"
     }
 
-    /// Revokes all, and frees those whose jobs have ended.
+    /// Revokes all leases, and frees those whose jobs have ended.
     fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;
@@ -937,7 +937,7 @@ impl Model {
 
 /// The keys in Redis.
 impl Model {
-    /// All keys by their names: what is in them, and how long they last.
+    /// All keys by their names, each with its content and the ms left.
     pub(super) fn keys(&self) -> BTreeMap<String, (Json, i64)> {
         let left = |ends: Option<i64>| ends.map_or(-1, |ends| ends - self.ms());
         let (members, holds, memory) = (&self.members, &self.holds, &self.memory);

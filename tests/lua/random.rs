@@ -1,6 +1,6 @@
-//! Thousands of calls by chance, which can be repeated, since the test sets the scripts' clock: each answer, each
-//! message and the keys in Redis must be as the model says. Leases have all claims, waiters live and die, runs are
-//! remembered.
+//! Thousands of random calls of the scripts: each answer, each message and the keys in Redis must be as the model says.
+//! A seed repeats its calls, since the test sets the scripts' clock. Leases have all claims, waiters live and die, runs
+//! are remembered.
 
 use super::memory::{began_at, ended_at};
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
@@ -15,7 +15,7 @@ const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
 /// A waiter's name begins with the initial of its claim.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
-/// So far apart that an expiry tells from which of these ttls it comes.
+/// These ttls are so far apart that the time left of a key tells the ttl that set it.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
@@ -49,8 +49,8 @@ const ALL: &[Described] = &[
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
 ];
-/// Calls on a lock that is mostly free when it is taken, and whose runs mostly end well: the scripts have straight
-/// lines of their own for these grants and ends. Exclusive leases only.
+/// Calls for exclusive leases of a lock that is mostly free when it is taken, and whose runs mostly end well. The
+/// scripts have straight lines of their own for such grants and ends.
 const USUAL: &[Described] = &[
     (
         40,
@@ -73,7 +73,7 @@ const USUAL: &[Described] = &[
 /// The owner of a lease, and the entry of its run, in which `n` is the number of runs that the log keeps.
 const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
     entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
-/// All keys: name, type, content, time left.
+/// A script that tells the name, type, content and time left of each key.
 const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = 'HGETALL', zset = 'ZRANGE'}, {}
     for _, key in ipairs(redis.call('KEYS', '*')) do
       local kind = redis.call('TYPE', key).ok
@@ -82,7 +82,8 @@ const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = '
     end
     return all";
 
-/// Lines for the front of each script: the clock is an argument of the call, and PTTL is below a ttl that was just set.
+/// Lines for the front of each script: INFO and nonces are fixed, the clock is an argument of the call, and PTTL is
+/// less by a millisecond, so that it is below a ttl that was just set.
 pub(super) fn known_server() -> String {
     format!(
         "local server, clock = redis, nil
@@ -107,7 +108,7 @@ fn is_left(actual: i64, expected: i64) -> bool {
     if expected < 0 { actual == expected } else { actual >= 0 && actual.abs_diff(expected) <= SLACK_MS }
 }
 
-/// Whether this field of an answer is as it should be. Holders may be in any order, a run is a text.
+/// Whether this field of an answer is as expected. Holders may come in any order; a run comes as a text.
 fn matches(name: &str, expected: &Json, reply: &Reply) -> bool {
     match (expected, reply) {
         (Json::String(expected), Reply::Text(text)) => expected == text,
@@ -170,7 +171,7 @@ impl Run<'_> {
         redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut self.scripts.connection).unwrap();
     }
 
-    /// A token, mostly one that has the lock.
+    /// A token, mostly the token of a holder.
     fn token(&mut self) -> String {
         let mut holders: Vec<&str> = self.model.members.value.keys().map(String::as_str).collect();
         if self.model.held_claim().is_none() {
@@ -180,7 +181,7 @@ impl Run<'_> {
         self.chance.one_of(all).to_owned()
     }
 
-    /// A claim, mostly that of the members.
+    /// A claim, mostly the claim of the members.
     fn claim(&mut self) -> String {
         let known = self.model.held_claim().filter(|_| self.chance.percent(60));
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
@@ -195,7 +196,7 @@ impl Run<'_> {
             "WAITER" => self.chance.one_of(&WAITERS).to_owned(),
             "CLAIM" => self.claim(),
             "TTL" => self.chance.one_of(&TTLS).to_string(),
-            // Near the counter, on both sides of it.
+            // A number near the counter, smaller or larger.
             "NUMBER" => (self.model.counter.unwrap_or(3) + self.chance.one_of(&[-2, -1, 0, 1, 2])).max(0).to_string(),
             // For how long the run has gone on.
             "SINCE" => self.model.memory.open.get(&token).map_or(0, |run| self.model.ms() - began_at(run)).to_string(),
@@ -221,7 +222,7 @@ impl Run<'_> {
             Some("s") => "shared".to_owned(),
             _ => self.model.held_claim().filter(|held| limit(held).is_some()).unwrap_or("slots:2".to_owned()),
         };
-        // A lease that comes back always names its slot.
+        // A re-creation always names the slot of the lease.
         let names_slot = script == "recreate" || self.chance.percent(50);
         if let Some(limit) = limit(&claim).filter(|_| names_slot) {
             let slot = self.chance.below(u64::try_from(limit).unwrap());
@@ -233,7 +234,7 @@ impl Run<'_> {
         }
     }
 
-    /// The release of a `run` tells the whole run except its beginning; a release by token alone tells none.
+    /// The release of a `run` tells the whole run except its beginning. A release by token alone tells no run.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;
@@ -250,7 +251,7 @@ impl Run<'_> {
         args.entry("errors").and_modify(|given| *given = errors);
     }
 
-    /// One call of a script, by chance.
+    /// Makes a random call of a script, and compares the answer with the model's.
     fn call(&mut self) {
         self.model.us += 2000 + i64::try_from(self.chance.below(2000)).unwrap();
         let all: Vec<_> = self.described.iter().map(|&(weight, script, with)| (weight, (script, with))).collect();
@@ -268,7 +269,7 @@ impl Run<'_> {
         }
     }
 
-    /// A change that no script makes: by time, by other programs, by the server, or by waiters.
+    /// Makes a change that no script makes: by time, by other programs, by the server, or by waiters.
     fn event(&mut self, alive: bool) {
         let others = |value: Option<&str>, ends| Some(Timed { value: value.map(str::to_owned), ends });
         match self.chance.below(24) {
@@ -324,7 +325,7 @@ impl Run<'_> {
         }
     }
 
-    /// Some members run out now.
+    /// Lets the leases of some members run out now.
     fn run_out(&mut self) {
         let now = self.model.ms();
         for token in TOKENS {
@@ -338,7 +339,7 @@ impl Run<'_> {
         }
     }
 
-    /// Compares what was heard.
+    /// Compares the messages that waiters have heard with the model.
     fn listen(&mut self) {
         let sync = part("sync");
         redis::cmd("PUBLISH").arg(&sync).arg("").query::<()>(&mut self.scripts.connection).unwrap();
@@ -382,7 +383,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs that ended in the same millisecond may stand in any order.
+    /// Accepts any order of runs that ended in the same millisecond: the model's log takes the order of the real log.
     fn settle_the_log(&mut self, actual: Option<&Vec<Json>>) {
         let memory = &mut self.model.memory;
         let cut = std::mem::take(&mut memory.cut);
@@ -394,8 +395,8 @@ impl Run<'_> {
     }
 }
 
-/// Calls as they are described. Waiters live by chance (`alive`), or all are dead; usual grants and ends go through the
-/// scripts' straight lines (`has_plain_way`), or the way of all others.
+/// A kind of calls. With `alive`, waiters live and die by chance; else all are dead. With `has_plain_way`, usual grants
+/// and ends go through the scripts' straight lines; else they go the way of all others.
 struct Calls {
     described: &'static [Described],
     claims: &'static [&'static str],
@@ -451,7 +452,7 @@ fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
     agree(201..211, &MOSTLY_USUAL);
 }
 
-/// The way of all others leaves the same as the straight lines.
+/// The way of all others must have the same effects as the straight lines.
 #[test]
 fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
     agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });

@@ -1,8 +1,8 @@
-//! Which hold a release ends if it names none. One node may get the release more than once; of several nodes, some may
-//! not know that there is another hold.
+//! A model of releases that name no hold: each must end the right hold. A node may get a release more than once. Of
+//! several nodes, some may not know that there is an inner hold.
 //!
-//! What must hold: a release ends one hold, and the lease only with the last hold; and while a job believes in the
-//! lease that it shares, no rival has a quorum.
+//! What must hold: a release ends one hold. The lease ends only with the last hold: while a job believes in the lease
+//! that it shares, no rival has a quorum.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, goes_wrong, is_clean};
@@ -13,12 +13,12 @@ const NODES: usize = 3;
 variants! {
     /// The rule for a release that names no hold.
     Rule {
-        /// One node: the release ends the hold that took the lock, if there is no other; else nothing, and the client
-        /// then names the newest. Several nodes: the client asks all first, and names the same hold to each.
+        /// One node: the release ends the outer hold, if there is no inner hold. Else the release ends nothing, and the
+        /// client then names the newest hold. Several nodes: the client asks all first, and names one hold to all.
         Named,
         /// Each copy of the release ends the newest hold.
         Newest,
-        /// Several nodes, each by the rule for one.
+        /// Several nodes: each follows the rule for one node.
         NamedByEach,
     }
 }
@@ -38,7 +38,7 @@ packed! {
 packed! {
     State {
         nodes: [Node; NODES],
-        /// The inner hold has been entered; `said` tells how often its release was sent.
+        /// The inner hold has been entered, and no release has arrived yet. `said`: how many releases have arrived.
         inside: bool = 1,
         said: u8 = 2,
         /// The client knows which hold to name.
@@ -53,7 +53,7 @@ struct Holds {
 }
 
 impl Holds {
-    /// A release of the inner hold arrives; `named`: it names this hold.
+    /// A release of the inner hold arrives. `named`: the release names this hold.
     fn release(self, state: &mut State, at: usize, named: bool) {
         let node = &mut state.nodes[at];
         if !node.ours {
@@ -61,7 +61,7 @@ impl Holds {
         }
         match self.rule {
             Rule::Named | Rule::NamedByEach if node.entered && !named => state.named = true,
-            // Only the hold that took the lock is left.
+            // Only the outer hold, which took the lock, is left.
             Rule::Newest if !node.entered => *node = Node { counted: node.counted, ..Node::default() },
             Rule::NamedByEach if !node.entered && !named => *node = Node { counted: node.counted, ..Node::default() },
             _ => node.entered = false,
@@ -113,7 +113,7 @@ impl Space for Holds {
                 }
             }
         }
-        // The release reaches each node at any time, and more than once.
+        // The release may reach any node at any time, and more than once.
         if (state.inside || state.said > 0) && state.said < 3 {
             let names = self.nodes > 1 && self.rule == Rule::Named || state.named;
             for at in 0..self.nodes {

@@ -46,9 +46,9 @@ const TAKING: Bounds = Bounds {
     ..TWO
 };
 
-/// Both take the lock once.
+/// Each client tries once to take the lock.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// The same, but the first client may try twice, and keys that a try leaves run out by themselves.
+/// The same, but the first client may try twice, and the keys of a try that was given up are left to run out.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
 /// As [`MISSED`], with leases and a quarantine of one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };

@@ -1,8 +1,8 @@
-//! The success that `--once-per` asks for, as one node keeps it. Each run tells its success; a loss takes this back, if
-//! a quorum says that the lease was lost. Each of these words may come late, more than once, and in any order.
+//! The success that `--once-per` asks for, as one node keeps it. Words of runs reach the node: a success, or a loss,
+//! which takes the run's success back. Each word may come late, more than once, and in any order.
 //!
-//! What must hold: the node finds the newest run of which it was told a success and no loss; if both of the two newest
-//! runs of which it was told anything were lost, it may find none. A word that is repeated changes nothing.
+//! What must hold: the node finds the newest run that has told a success and no loss. Only if the two newest of all
+//! runs that have told anything were both lost, the node may find none. A word that is repeated changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
@@ -12,7 +12,7 @@ const RUNS: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// A success of a run that is kept changes nothing.
+    /// If a run is kept already, its success changes nothing.
     Again,
     /// A run takes the first place only from an older one.
     NewerThanOnce,
@@ -40,7 +40,7 @@ variants! {
 }
 
 packed! {
-    /// A run that the node keeps, or that a word names. 0: none.
+    /// A run that the node keeps, or that a word names. Number 0: no run.
     Run {
         number: u8 = 3,
         lost: bool = 1,
@@ -53,14 +53,14 @@ packed! {
     State {
         /// The runs in the fields `once` and `once_before`.
         kept: [Run; 2],
-        /// Runs that have begun.
+        /// How many runs have begun.
         begun: u8 = 3,
         told: [Told; 4] = 2,
     }
 }
 
 impl Bounds {
-    /// What the script makes of a word.
+    /// Notes a word as the script does.
     fn note(&self, kept: &mut [Run; 2], word: Run) {
         if let Some(at) = kept.iter().position(|run| run.number == word.number) {
             if !word.lost && !self.is(Without::Again) || at == 1 && self.is(Without::LossOfEither) {
@@ -86,7 +86,7 @@ impl Bounds {
 
     /// A word of this run arrives.
     fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Checked {
-        // The server subtracts the age that a word tells from its own clock.
+        // The server subtracts the age that a word tells from its own clock, so a late word makes its run look newer.
         let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
         let order = if self.is(Without::ByFence) { age } else { number };
         let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);

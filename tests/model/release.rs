@@ -5,7 +5,7 @@
 //!
 //! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is told of it, unless
 //!   the node has forgotten that;
-//! * a released lock is not there any more; a lock that is kept stays no longer than it should from the job's end on;
+//! * a released lock is gone; a lock that is kept after the job stays no longer than was asked, from the job's end on;
 //! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
 
 use super::bits::{packed, variants};
@@ -14,7 +14,7 @@ use super::search::{Checked, Space, bounds, is_clean};
 /// A function that gets each step that can come next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
-/// In ticks.
+/// The ttl of the lease, in ticks.
 const TTL: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Without {
     Nothing,
     /// A lease that is kept is not prolonged.
     KeptOnce,
-    /// Each copy says how long the lock is to be kept from then on.
+    /// Each copy of the release says how long the lock is still to be kept, not the whole time.
     RestOfKeep,
     /// A copy that finds the lease gone looks into the log.
     LooksIntoLog,
@@ -44,9 +44,9 @@ bounds! {
         restarts: u8 = 0,
         /// The node forgets everything when it restarts.
         forgets: bool = false,
-        /// Copies that arrive late.
+        /// How many copies may arrive late.
         lates: u8 = 2,
-        /// The lease is taken away while the job runs.
+        /// The lease may be taken away while the job runs.
         force: bool = true,
     }
 }
@@ -61,18 +61,18 @@ variants! {
 variants! {
     Phase {
         Runs,
-        /// The job has ended, and the release is to be said.
+        /// The job has ended, and the release is to be sent.
         Ended,
         /// The release is under way.
         Saying,
-        /// The answers.
+        /// The answers to the release.
         Released,
         Gone,
         GoneOnAnotherRun,
         Other,
         /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
-        /// What the job is told.
+        /// The results that the job is told.
         Fine,
         Lost,
         Unknown,
@@ -101,9 +101,9 @@ packed! {
         lates: u8 = 2,
         /// The lease was taken away while the job ran.
         forced: bool = 1,
-        /// The node has forgotten since the job ended.
+        /// The node has forgotten a confirmed end of the run, or that the lease was taken away.
         forgot: bool = 1,
-        /// The node had forgotten the lease, and had granted another, perhaps while the job ran.
+        /// The node had forgotten the lease, and had granted the lock to another client, perhaps while the job ran.
         overlapped: bool = 1,
     }
 }
@@ -188,12 +188,12 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // An end that was confirmed before is unknown to the node now.
+            // The node now knows no end that it has confirmed, and no lease that was taken away.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }
 
-    /// What the client does, and what becomes of its request.
+    /// All steps of the client and of its requests.
     fn steps(&self, state: &State, also: Also<'_>) {
         match state.phase {
             Phase::Runs => {
@@ -251,7 +251,7 @@ impl Bounds {
         }
     }
 
-    /// What others do, and time.
+    /// All steps of other clients, of the node, and of time.
     fn happens(&self, state: &State, also: Also<'_>) {
         match state.lock {
             Lock::Free => also(&|next| (next.lock, next.left) = (Lock::Others, TTL)),

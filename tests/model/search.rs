@@ -14,7 +14,7 @@ pub(super) const HOPELESS: &str = "it may never come to an end";
 /// A state, or what is wrong with it.
 pub(super) type Checked<T = ()> = Result<T, &'static str>;
 
-/// What can be searched.
+/// A space of states that can be searched.
 pub(super) trait Space: Debug {
     type State: Packable;
 
@@ -30,7 +30,7 @@ pub(super) trait Space: Debug {
     }
 }
 
-/// What a search is bounded by. `LEAST` has each field as it is given here, and no clause is left out.
+/// The bounds of a search. `LEAST` has the values that are given here, and leaves no clause out.
 macro_rules! bounds {
     ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
         #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ macro_rules! bounds {
             }
         }
 
-        /// Without this clause, `what` goes wrong after `steps` steps.
+        /// Checks that without this clause `what` goes wrong after `steps` steps.
         #[track_caller]
         $vis fn without(without: Without, mut bounds: Bounds, what: &str, steps: usize) {
             bounds.without = without;
@@ -60,11 +60,11 @@ pub(super) use bounds;
 /// Something that must come sooner or later: in every order of steps, and with probability one where chance decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
-    /// It has come, or there is nothing to wait for.
+    /// The thing has come, or there is nothing to wait for.
     Fulfilled,
-    /// Not yet, and anything may come next.
+    /// The thing has not come yet, and anything may come next.
     Open,
-    /// Not yet, and chance decides what comes next: each step has some probability.
+    /// The thing has not come yet, and chance decides what comes next: each step has some probability.
     ByChance,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Found {
     pub(super) states: usize,
     /// How many steps have been searched completely.
     pub(super) depth: usize,
-    /// The bound was reached before all states were seen.
+    /// The search stopped at its bound, before all states were seen.
     pub(super) cut: bool,
     pub(super) wrong: Option<Wrong>,
 }
@@ -95,7 +95,7 @@ struct Seen<'a, P: Space> {
     parents: Vec<u32>,
     /// Where the states of the depth that is being searched end, and the number of this depth.
     level: (usize, usize),
-    /// Open addressing; 0 is empty, else the place plus 1.
+    /// A hash table with open addressing: 0 for an empty entry, else the place of a state plus 1.
     table: Vec<u32>,
     /// The next states of all states with an open hope, one list behind the other; `ends`: where the list of each state
     /// ends.
@@ -117,7 +117,7 @@ impl<P: Space> Seen<'_, P> {
         at
     }
 
-    /// The number of the state.
+    /// Adds the state if it was not seen before; returns the number of the state.
     fn add(&mut self, state: P::State, parent: u32) -> u32 {
         let state = state.pack();
         let at = self.place(&state);
@@ -186,7 +186,7 @@ impl<P: Space> Seen<'_, P> {
     }
 }
 
-/// Searches until something is wrong, all is seen, or `most` states are.
+/// Searches until something is wrong, until all states are seen, or until `most` states are seen.
 pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     let mut seen = Seen {
         space,
@@ -232,14 +232,14 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     Found { states: seen.states.len(), depth: seen.level.1 - 1, cut, wrong }
 }
 
-/// Nothing goes wrong.
+/// Checks that nothing goes wrong.
 #[track_caller]
 pub(super) fn is_clean(space: &impl Space) {
     let found = clean_part(space, MOST);
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Nothing goes wrong in the first `most` states, which must reach `steps` steps.
+/// Checks that nothing goes wrong in the first `most` states, and that these are all states, or reach `steps` steps.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -259,7 +259,7 @@ fn clean_part(space: &impl Space, most: usize) -> Found {
     found
 }
 
-/// `what` goes wrong, after `steps` steps.
+/// Checks that `what` goes wrong after `steps` steps.
 #[track_caller]
 pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     let start = Instant::now();

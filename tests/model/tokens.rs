@@ -2,14 +2,14 @@
 //! requests arrive at any time or never, clients stop anywhere, and a grant raises a counter by different steps, as a
 //! client's clock does. The client decides by the real [`fencing::vote`].
 //!
-//! A lease is *won* when q nodes have stood at its fencing token while they had it. What must hold: on every node where
-//! two won leases stood, the one that was granted later has the larger token.
+//! A lease is *won* when q nodes have stood at its fencing token while they had the lease. What must hold: if a node
+//! has stood at the tokens of two won leases, the lease that the node granted later has the larger token.
 //!
 //! Any two quorums share a node, and on one node leases come one after the other. So the won leases have an order in
 //! which their tokens grow: no token comes twice, and a lease whose quorum was granted after another had been won has
 //! the larger token.
 //!
-//! Nodes do not forget here: that is in the model of leases, and chaos has the clocks that are off.
+//! Nodes forget in the model of leases, not in this model. tests/chaos/ has clocks that are wrong.
 
 use super::bits::{Field, Packable, packed, variants};
 use super::fencing;
@@ -25,12 +25,12 @@ const LEASES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The token is written back to nodes that stand lower.
+    /// The token is written back to nodes whose counters are lower.
     WriteBack,
-    /// The write-back checks that the node still has the lease. (Meanwhile no other lease raises the node's counter:
-    /// the write-back checks the counter only to be safe.)
+    /// The write-back checks that the node still has the lease. (While the node has the lease, no other lease raises
+    /// the counter: the write-back checks the counter only to be safe.)
     Owner,
-    /// The write-back checks lease and counter; without this, neither.
+    /// The write-back checks lease and counter. Without this clause it checks neither.
     OwnerAndCounter,
 }
 
@@ -49,11 +49,11 @@ variants! {
     Step {
         /// The request to take the lock is under way, or lost.
         Asked,
-        /// The node has granted it, and the client may have heard that.
+        /// The node has granted the lease, and the client may have heard so.
         Granted,
         /// The client has decided without this node, or the node has refused.
         Without,
-        /// The token is to be written back.
+        /// The node's counter was lower than the token, which is to be written back.
         Behind,
         /// The node stands at the token, or has done so.
         Stands,
@@ -65,7 +65,7 @@ packed! {
         step: Step = 3,
         /// The counter with which the lease was granted, until the client has decided.
         counter: u8 = 4,
-        /// How many leases the node had granted by then, with this one.
+        /// The number of this grant among the node's grants, from 1; 0: not granted.
         order: u8 = 2,
     }
 }
@@ -111,7 +111,7 @@ impl State {
         self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
     }
 
-    /// The leases are alike: they are numbered in the order in which they begin.
+    /// Whether a node has granted this lease. The leases are alike, so they begin in the order of their numbers.
     fn has_begun(&self, lease: usize) -> bool {
         self.nodes.iter().any(|node| node.sides[lease].order > 0)
     }
@@ -122,7 +122,7 @@ impl State {
 }
 
 impl Bounds {
-    /// What a node can do with the request of a lease, and what can happen there.
+    /// All steps of a node with a lease: the node serves a request, gets the won lease back, or loses the lease.
     fn serve(&self, state: &State, lease: usize, at: usize, also: Also<'_>) {
         let node = &state.nodes[at];
         let (holder, token) = (lease as u8 + 1, state.tokens[lease]);
@@ -165,7 +165,7 @@ impl Bounds {
         }
     }
 
-    /// The client of a lease has heard of these grants, which are enough.
+    /// The client of a lease decides by these grants, which are enough.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();

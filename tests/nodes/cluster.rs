@@ -1,4 +1,4 @@
-//! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
+//! A Cluster: one node, whose servers share the slots. A lock is on the master that has the lock's slot at present.
 
 use crate::support::{
     Authority, Cluster, Contenders, Endless, Line, Numbered, Redis, SOON, Test, acquire, any, eventually,
@@ -126,7 +126,7 @@ fn a_request_that_meets_a_moving_slot_is_sent_again() {
     release(&cluster, "backup", &token);
     let from = cluster.owner(KEY);
     let to = (from + 1) % 3;
-    // The fencing counter is there, the lock is not.
+    // The old master has the fencing counter, but not the lock.
     cluster.begin_move(KEY, to);
     let acquire = redlock(&cluster, "acquire backup").stdout(any()).spawn();
     eventually(SOON, "told to try again", || {

@@ -7,8 +7,8 @@ use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, acquire, any, eventu
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
-/// How long after the end of redlock a lease may be left: on the only node, and on one of several nodes, which nobody
-/// waits for (until the lease of 12 s ends, and 3 s).
+/// How long a lease may be left after the end of redlock: 3 s on the only node. redlock need not wait for one of
+/// several nodes: a lease may be left there until its own end, after 12 s, and 3 s more.
 const LEFT_FOR: Duration = Duration::from_secs(3);
 const LEFT_ON_ONE_OF_SEVERAL: Duration = Duration::from_secs(15);
 
@@ -16,7 +16,7 @@ fn step(usual: usize) -> usize {
     if std::env::var_os("ALL_CUTS").is_some() { 9 } else { usual }
 }
 
-/// Runs the job once over these proxies, and returns how many bytes went through the last one.
+/// Runs the job once over these proxies, and returns how many bytes redlock sent through the last proxy.
 #[track_caller]
 fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     let last = &proxies[proxies.len() - 1];
@@ -24,7 +24,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     let test = redlock(proxies, "run backup -q --ttl 12s --wait 10s --quarantine 0 -- echo ran");
     test.stdout("ran\n").stderr(any()).run();
     for node in nodes {
-        // A waiter may stay in a line if its undo was lost: the next call drops it, as it is dead.
+        // A waiter may stay in a line if its undo was lost: the next call drops this dead waiter.
         let left_for = if nodes.len() == 1 { LEFT_FOR } else { LEFT_ON_ONE_OF_SEVERAL };
         eventually(left_for, &format!("{what}: no lease is left"), || !node.exists(KEY));
     }
@@ -100,7 +100,7 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
     let test = redlock(&proxy, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
     let job = test.stdin_from(reader).spawn();
     job.prints("ready");
-    // The first release is still on its way, and must not arrive behind the release over the other connection.
+    // The first release is still on its way, and must not arrive after the release over the new connection.
     proxy.half_open();
     drop(writer);
     job.finish();
@@ -110,7 +110,7 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
 
 #[test]
 fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
-    // The server restarts with its memory, and without.
+    // The server restarts with its data, or without.
     for (mut redis, remembers) in [(Redis::durable(), true), (Redis::start(), false)] {
         let (reader, writer) = std::io::pipe().unwrap();
         let test = redlock(&redis, "run backup --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
@@ -136,7 +136,7 @@ fn a_node_that_has_lost_the_lease_is_not_told_of_a_loss_before_the_others_have_a
     let test = redlock(&nodes, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
     let job = test.stdin_from(reader).spawn();
     job.prints("ready");
-    // A node that has not been asked yet would have lost it too.
+    // A node that has not granted yet would look like a node that has lost the lease.
     eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.exists(KEY)));
     nodes[0].command(&["DEL", KEY]);
     drop(writer);
@@ -155,6 +155,6 @@ fn a_release_that_is_cut_off_is_repeated_with_pauses() {
     let release = redlock(&proxy, format!("release backup --node-timeout 1s --token {token}")).status(69);
     let rounds = release.stderr(any()).run().elapsed.as_millis() / 50 + 1;
     let tried = u128::try_from(proxy.connections() - before).unwrap();
-    // A connection that is closed at once may be opened anew once in a round.
+    // If a connection is closed at once, redlock may open it a second time in the same round.
     assert!((2..=2 * rounds).contains(&tried), "{tried} connections in {rounds} rounds");
 }

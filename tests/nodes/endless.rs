@@ -36,7 +36,7 @@ const COMMANDS: [&[&str]; 9] = [
     &["wait", "backup", "--timeout", "300ms"],
 ];
 
-/// A text, a list of long texts, one of short numbers, and lists in lists.
+/// A text, a list of texts, a list of numbers, and lists in lists.
 const REPLIES: [(&str, &str); 4] =
     [("$500000000\r\n", "x"), ("*1000000000\r\n", "$4\r\nabcd\r\n"), ("*1000000000\r\n", ":1\r\n"), ("", "*1000\r\n")];
 
@@ -80,7 +80,7 @@ fn a_server_that_names_keys_without_end_is_left() {
         for arguments in [["status"], ["doctor"]] {
             let test = Test::new(&server.url()[..]).args(arguments).args(["--node-timeout", "50ms"]);
             let said = stays_small(test, 69);
-            // On a busy machine a page may take longer than its node timeout.
+            // On a busy machine a page of the list may take longer than the node timeout.
             let left = ["more keys than can be listed", "timed out"].iter().any(|why| said.contains(why));
             assert!(arguments == ["doctor"] || left, "{said}");
         }

@@ -1,5 +1,5 @@
-//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time with one clear line and,
-//! unless a reply says more, with 69, and leaves nothing behind.
+//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time, says why in one clear line,
+//! and leaves nothing behind. The status is 69, unless a reply says more.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
@@ -7,8 +7,8 @@ use crate::support::{
 };
 use std::time::{Duration, Instant};
 
-/// The node timeout of these tests, and the longest time of a call with it, to ask, to wait for what may heal, and to
-/// undo, on a busy machine.
+/// The node timeout of these tests, and how long a call with this timeout may take on a busy machine, to ask, to wait
+/// for a recovery, and to undo.
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
@@ -44,7 +44,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Calls `check` with each case, side by side, since a release alone is tried for five seconds.
+/// Calls `check` with all cases side by side, since redlock tries one release for five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -256,7 +256,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
 fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
-    // A third would be over six seconds.
+    // A third of 20 s would be over six seconds.
     for (ttl, least, most) in [("1s", 250, 10_000), ("20s", 2_000, 6_000)] {
         let finished = redlock(&proxy, format!("acquire backup --ttl {ttl}")).fails(69, ["timed out"]).run();
         assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);

@@ -42,7 +42,7 @@ impl Place {
         all
     }
 
-    /// The one server.
+    /// The only server; fails the test if there is none, or more than one.
     #[track_caller]
     fn server(&self) -> u32 {
         let servers = self.servers();
@@ -233,7 +233,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
         eventually(SOON, "the server is not below redlock", || !below());
     }
     assert_eq!(status(&place, "backup")["state"], "held");
-    // In this time the lease is renewed.
+    // The lease is renewed in this time.
     std::thread::sleep(ms(3500));
     drop(writer);
     job.finish();
@@ -248,7 +248,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    // The file that the server has locked is removed, as with its directory at the end of a test.
+    // The job removes the file that the server has locked, as the end of a test removes the whole directory.
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {
@@ -401,7 +401,7 @@ fn a_directory_that_others_may_write_to_is_refused() {
         let place = Place::made(mode);
         place.is_refused(64, message(["not safe", &place.path().display().to_string()]));
     }
-    // Another user could have put it into a directory where all may write.
+    // If all users may write to the directory above, another user could have made this directory.
     let place = Place::made(0o755);
     if !may_change_users() {
         return;
@@ -425,13 +425,14 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
     if !may_change_users() {
         return;
     }
-    // Not in the directory for temporary files, which counts as unsafe.
+    // This place is not in the directory for temporary files, which counts as unsafe.
     let root = PathBuf::from(format!("/redlock-{}", std::process::id()));
     let place = Place { root: Directory::at(&root) };
     fs::create_dir(place.path()).unwrap();
     // A copy that every user can execute.
     let binary = root.join("redlock");
-    // A child copies: no file can be executed that this process, or a child that a test forks, has open for writing.
+    // A child makes the copy: a file cannot be executed while this process, or a child that a test forks, has it open
+    // for writing.
     assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_redlock").as_ref(), &*binary]).status().unwrap().success());
     let as_nobody = || {
         let mut command = Command::new(&binary);
@@ -482,7 +483,7 @@ fn the_password_of_other_servers_is_not_for_this_one() {
     redlock(&place, "acquire other").stdout(token).run();
 }
 
-/// A small file system that is mounted on this directory until it is dropped.
+/// A small file system that is mounted on this directory until the value is dropped.
 struct Disk(PathBuf);
 
 impl Disk {

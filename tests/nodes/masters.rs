@@ -116,7 +116,8 @@ fn validity_counts_from_before_the_request_was_sent() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(100)))).collect();
     let acquired = redlock(&proxies, "acquire backup --ttl 10s --node-timeout 3s --format json").stdout(any()).run();
     let (validity, took) = (acquired.json()["validity_ms"].as_u64().unwrap(), acquired.elapsed);
-    // ttl less drift (102 ms) less the round trip: 200 ms at least, and no more than all of the call.
+    // The validity is the ttl, less drift (102 ms), less the round trip, which takes 200 ms at least, and at most as
+    // long as the call.
     assert!(validity <= 9_698 && ms(validity) + took + ms(1) >= ms(9_898), "{validity}, {took:?}");
 }
 
@@ -148,7 +149,8 @@ fn rivals_that_have_a_part_each_are_tried_again_with_pauses() {
         node.command(&["SET", KEY, rival, "PX", "60000"]);
     }
     let calls = [0, 1, 2].map(|_| redlock(&nodes, "acquire -q backup").turned_away().spawn());
-    // The six pauses of a call are drawn by chance, and take 0.6 s in the mean: together the three calls are never so short.
+    // A call makes six random pauses, which take 0.6 s together on average: three calls hardly ever take as little as
+    // 0.3 s.
     let took: Duration = calls.into_iter().map(|call| call.finish().elapsed).sum();
     assert!(took > ms(300), "{took:?}");
 }
@@ -174,7 +176,7 @@ fn a_slow_node_that_grants_after_the_decision_is_released_with_the_others() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     proxies[2].set(Mode::Delay(ms(150)));
     eventually(SOON, "granted late", || {
-        // A new connection to the slow node may be faster than the old one, but not by so much.
+        // A release over a new connection to the slow node may overtake the take, but not by as much as this job lasts.
         redlock(&proxies, "run -q backup -- sleep 0.1").run();
         nodes[2].exists("{redlock:backup}:\u{1f}fence")
     });

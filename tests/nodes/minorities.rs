@@ -1,4 +1,4 @@
-//! Freeing a lease that another has, over several masters: on all of them at once, and by what a majority says.
+//! Calls that free another holder's lease over several masters: they ask all masters at once, and a majority decides.
 
 use crate::support::{
     Redis, Running, SOON, Test, acquire, any, eventually, is_renewed, loss, message, ms, perhaps, redlock, several,

@@ -1,5 +1,5 @@
-//! A server that is no primary any more, behind a name or an address that leads to the new primary by now: managed
-//! services, load balancers, keepalived. Open connections stay with the old primary.
+//! A name or an address that moves from an old primary to a new one: managed services, load balancers, keepalived. Open
+//! connections stay with the old primary.
 
 use crate::support::{Mode, Proxy, Redis, Running, SOON, Test, eventually, is_renewed};
 
@@ -13,7 +13,7 @@ fn pair() -> (Redis, Redis, Proxy) {
     (primary, replica, name)
 }
 
-/// The two servers change their roles, and after that the name leads to the new primary.
+/// The two servers exchange their roles; then the name leads to the new primary.
 fn fail_over(old: &Redis, new: &Redis, name: &Proxy) {
     new.command(&["REPLICAOF", "NO", "ONE"]);
     old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);

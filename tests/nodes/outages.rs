@@ -40,7 +40,7 @@ fn says_at_once(waiter: &mut Running, node: &str) {
     assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
 }
 
-/// The wait lasts as long as it was given, and ends with 69.
+/// The wait lasts as long as `--wait` says, and ends with 69.
 #[track_caller]
 fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     let mut calls = Vec::new();
@@ -69,7 +69,7 @@ fn are_served(waiters: Vec<Running>, redis: &Redis) {
     }
 }
 
-/// Both commands, told to wait, and seen to do so.
+/// Starts both commands with `--wait`, and checks that they wait.
 #[track_caller]
 fn waiters<W: Where + ?Sized>(servers: &W, node: &str) -> Vec<Running> {
     let start = |command: &&'static [&'static str]| {

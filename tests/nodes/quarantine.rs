@@ -46,8 +46,8 @@ fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
     assert_eq!(nodes[0].get(KEY), Some(token));
 }
 
-/// The survivor shows a lease of more than thirty seconds: the other nodes stay in quarantine after thirty seconds, for
-/// the whole of a wait.
+/// The first node shows a lease of more than thirty seconds, so the other nodes stay in quarantine for longer than
+/// thirty seconds, and for a whole wait.
 #[track_caller]
 fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
     let test = by_default(nodes).args(["acquire", "-q", "--name", "backup", "--ttl", "4s", "--wait", "4s"]);
@@ -158,7 +158,8 @@ fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
     }
     let off = |arguments: &[&str]| by_default(&nodes).args(["--quarantine", "0"]).args(arguments);
     let token = off(&["acquire", "backup"]).token();
-    // A take is refused also while the lock is held: a waiter would be refused at the end of its wait.
+    // A take is refused even while the lock is held: otherwise a waiter would hear of the refusal only at the end of
+    // its wait.
     take.iter().for_each(|arguments| refused(arguments));
     off(&["release", "-q", "backup", "--token", &token]).run();
     // A single node is not asked for its uptime, unless a quarantine is given.

@@ -1,5 +1,5 @@
-//! Error replies, known and unknown: lasting errors end a call with 78; all others count as passing, since proxies,
-//! modules and later versions have errors of their own.
+//! Error replies, known and unknown: lasting errors end a call with 78; all other errors count as temporary, since
+//! proxies, modules and later versions have errors of their own.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, perhaps, redlock, when};
 use std::io::{Read, Write};
@@ -59,7 +59,7 @@ const HEALS: [&str; 36] = [
     "Ein unbekannter Fehler",
 ];
 
-/// Calls `check` with each reply, and with the status of a call that gets it, several at once.
+/// Calls `check` with each reply, and with the status of a call that gets this reply; several replies at once.
 fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
     let replies = FOR_GOOD.iter().map(|reply| (*reply, 78)).chain(HEALS.iter().map(|reply| (*reply, 69)));
     let replies: Vec<(&'static str, i32)> = replies.collect();
@@ -178,7 +178,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
-    // These connections must fill the server: one that only asked whether the server is there is about to go.
+    // These connections must fill the server: a connection that only asked whether the server is there will close soon.
     eventually(SOON, "it is full", || {
         let mut other = UnixStream::connect(redis.socket()).unwrap();
         let mut answer = [0; 5];

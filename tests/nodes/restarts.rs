@@ -34,13 +34,13 @@ fn nodes_that_were_just_started_have_no_vote() {
         }
         test
     };
-    // For thirty seconds, if nothing else is said; the message tells for how long.
+    // Without --quarantine, nodes have no vote for thirty seconds after their start.
     for quarantine in [None, Some("5m")] {
         acquire(quarantine, "backup").status(69).stderr(restarted()).run();
         eventually_on_none(&nodes);
     }
     acquire(Some("0"), "first").stdout(any()).run();
-    // The uptime has a grain of a second.
+    // Servers count their uptime in whole seconds.
     eventually(SOON, "old enough", || {
         nodes.iter().all(|node| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2)
     });
@@ -57,7 +57,7 @@ fn a_node_that_was_restarted_is_not_given_the_key_and_has_no_vote() {
     assert!(nodes[0].keys_without_the_memory().is_empty(), "{:?}", nodes[0].keys_without_the_memory());
     release(&nodes, "backup", &token);
     eventually_on_none(&nodes);
-    // With one of the others gone there is one vote.
+    // Without one of the other nodes there is only one vote.
     nodes[1].kill();
     nodes[0].restart();
     acquire(&nodes).status(69).stderr(restarted()).run();
@@ -252,7 +252,7 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // With and without a restart before, after which the holder has taken the lease again.
+    // With and without a restart before, after which the holder takes the lease again.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
@@ -261,7 +261,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
         if restarts {
             redis.restart();
             eventually(SOON, "taken again", || redis.get(KEY) == token);
-            // The holder has heard of that when it renews the lease.
+            // A renewal shows that the holder has heard of the new lease.
             eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 5_000);
             eventually(SOON, "renewed", || redis.pttl(KEY) > 5_000);
         }
@@ -297,7 +297,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
         let (reader, writer) = std::io::pipe().unwrap();
         let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["run", "-q", "--name", "backup"]);
         let mut job = test.args(["--ttl", "6s", "--node-timeout", "2s", "--", "cat"]).stdin_from(reader).spawn();
-        // A quorum suffices to take it; a renewal waits for the answers of all.
+        // A quorum suffices to take the lock; a renewal waits for the answers of all nodes.
         let all = |is: fn(i64) -> bool| nodes.iter().all(|node| is(node.pttl(KEY)));
         eventually(SOON, "taken on all", || all(|left| (1..5_000).contains(&left)));
         eventually(SOON, "renewed on all", || all(|left| left > 5_000));

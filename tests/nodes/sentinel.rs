@@ -70,7 +70,7 @@ fn a_job_and_the_line_survive_a_fail_over() {
     service.servers[0].kill();
     let new = service.fails_over_from(0);
     let new = &service.servers[new];
-    // The next renewal would be due after 7.5 s: it comes when the connection is closed.
+    // The next renewal is due only after 7.5 s, but redlock renews at once when its connection is closed.
     eventually(SOON, "confirmed by the new primary", || {
         new.get(KEY).as_ref() == Some(&token) && new.pttl(KEY) > 28_500
     });
@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // All runs except those that the failover has cost their lease.
+        // The failover may cost up to eight runs their lease.
         contenders.finish(4 * 30 - 8);
     }
 }
@@ -111,7 +111,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
     let old = &service.servers[0];
     let (holder, writer) = job(&service, &["--ttl", "30s"], 0);
     let token = old.get(KEY).unwrap();
-    // It stays primary in its own eyes, whatever Sentinels tell it.
+    // The old primary refuses to become a replica, whatever the Sentinels tell it.
     old.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof"]);
     let waiter = Line::join(old, Line::waiter(&service));
     // One of the Sentinels sleeps, too, and names the old primary when both wake up.

@@ -1,5 +1,5 @@
-//! Round trips that are long for the ttl, with TLS and a password, and one hold-up on the way. All times are parts of the ttl: four
-//! seconds here, which a slow machine keeps as well, and one in `tests/alone/slow.rs`.
+//! Round trips that are long for the ttl, and, with TLS and a password, one hold-up on the way. Times are parts of the
+//! ttl. The ttl is four seconds here, enough for a slow machine, and one second in `tests/alone/slow.rs`.
 
 use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, like, ms, perhaps, redlock, teach_scripts};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ fn arguments(name: &str, ttl: Duration) -> Vec<String> {
     line.split(' ').map(str::to_owned).chain([script]).collect()
 }
 
-/// A job that lasts for several ttls, over a line with this round trip that stands still once for a quarter of the ttl.
+/// A job that lasts for several ttls, over a connection with this round trip. Once, the connection stands still for a
+/// quarter of the ttl.
 fn survives(tls: &Tls, number: u32, ttl: Duration, round_trip: Duration) {
     let half = round_trip / 2;
     let proxy = Proxy::to_port(tls.port(), Mode::Delay(half));
@@ -46,7 +47,7 @@ pub(crate) fn long_round_trips_cost_no_job(ttl: Duration) {
             scope.spawn(move || {
                 let proxy = Proxy::new(redis, Mode::Delay(ttl * hundredths / 200));
                 let test = Test::new(&proxy).args(arguments(&format!("lock-{number}"), ttl)).stdout("ready\n");
-                // redlock says that it has the lock, that it has released the lock, and nothing more.
+                // redlock tells its server, the grant and the release, and nothing more.
                 test.stderr(like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n")).run();
             });
         }

@@ -86,7 +86,7 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
     showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
-    // The wait ends before the time in which a certificate may be replaced.
+    // These waits end while redlock still hopes that the certificate will be replaced.
     let waits = ["300ms", "1s", "2500ms"].map(|wait| {
         let test = redlock(&tls, format!("run -q backup --wait {wait} -- true")).status(78);
         test.stderr(message(["CertificateRequired", "--tls-cert"])).spawn()
@@ -159,7 +159,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
             [&locked, "has a passphrase", "openssl pkey"],
         );
     }
-    // Without TLS a variable for other calls is not looked at, and a flag is a mistake.
+    // A call without TLS ignores the variable, which may be meant for other calls. The flag is a mistake.
     told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
     let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();
@@ -203,7 +203,7 @@ fn the_server_is_told_which_name_is_asked_for() {
     call.finish();
 }
 
-/// Starts a job that lasts longer than its ttl, and so is lost unless it is renewed.
+/// Starts a job that lasts longer than its ttl: its lease is lost unless redlock renews it.
 #[track_caller]
 fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
     let test = test.args(["run", "-q", "--name", "backup", "--ttl", "8s", "--", "sleep", "9"]);
@@ -213,7 +213,7 @@ fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
     (job, token)
 }
 
-/// Closes all connections but its own, with those of subscribers.
+/// Closes all connections except its own, subscribers' connections included.
 fn cut(tls: &Tls) {
     tls.redis.command(&["CLIENT", "KILL", "SKIPME", "yes"]);
 }
@@ -249,7 +249,7 @@ fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
     let url = tls.url().replace("rediss://", "rediss://locks@");
     let test = showing(Test::new(&tls), &known).env("REDLOCK_REDIS", url).env("REDLOCK_PASSWORD_FILE", &password);
     let (mut job, token) = job(&tls, test);
-    // The old password is refused for a while.
+    // From now on the server refuses the old password, which the file still has.
     change(">second");
     let next = authority.issue("DNS:client", 2);
     std::fs::rename(&next.certificate, &known.certificate).unwrap();

@@ -130,7 +130,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // Others may have seen that it could not be called, and dropped it.
+                    // Another call may have seen that this waiter could not be called, and dropped it.
                     || remembered && said.contains("back in line")
             });
             assert!(!waiter.has_ended());

@@ -60,9 +60,9 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
         What::InFlight => vec!["acquire", "-q", "--name", &name],
         What::InFlightRun => vec!["run", "-q", "--name", &name, "--", "sleep", "1000"],
     };
-    // A call that waited for an answer would outlast the test.
+    // With this timeout, a call that waited for an answer would outlast the test.
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
-    // Early moments come often, since most happens then.
+    // Early moments are more frequent, since most happens early.
     let moment = Duration::from_micros(rand(200) * rand(200));
     // A job that runs may end as it likes, and its release needs the servers: they stop before any job can run.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
@@ -100,7 +100,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
         assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
     }
     paused.iter().for_each(Redis::resume);
-    // The next round's servers are as before.
+    // The next round finds the servers empty.
     for node in nodes {
         node.command(&["FLUSHALL"]);
     }

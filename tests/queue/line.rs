@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
-/// A terminal that shows nothing but what was written to it.
+/// A terminal that shows only the output that redlock writes to it.
 #[derive(Debug)]
 struct Screen {
     written: Arc<Mutex<Vec<u8>>>,
@@ -103,7 +103,7 @@ impl Screen {
     }
 }
 
-/// Takes the lock with a label; returns the token, and what is said of the holder.
+/// Takes the lock with a label; returns the token, and redlock's words about the holder.
 fn labelled(redis: &Redis) -> (String, String) {
     let token = Test::new(redis).args(["acquire", "--name", Line::NAME, "--label", "nightly"]).token();
     let (user, host) = myself();
@@ -122,11 +122,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     let (screen, slave) = Screen::new();
     let second = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
     screen.shows(&format!("redlock: waiting up to 10m for \"backup\", 2nd in line; {holder}"));
-    // The line is brought up to date.
+    // redlock updates the line.
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 2nd in line; {holder}"));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
-    // The waiter is told that it is the first in line now, and who has the lock.
+    // The line now says that the waiter is the first in line, and who has the lock.
     let (user, host) = myself();
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 1st in line; held by {user}@{host}"));
     release(&redis, Line::NAME, &next);
@@ -140,7 +140,7 @@ fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
     let (token, _) = labelled(&redis);
     let (screen, slave) = Screen::of_width(46);
     let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
-    // There is room for the ^C that the terminal echoes: a line that wraps could not be taken back.
+    // There is room for the ^C that the terminal echoes: redlock could not erase a line that wraps.
     let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
     assert_eq!(line.chars().count(), 43, "{line}");
     release(&redis, Line::NAME, &token);
@@ -155,7 +155,7 @@ fn in_the_background_of_a_terminal_nothing_is_drawn() {
     let terminal = Terminal::bash(&redis);
     terminal.enters("redlock acquire --name backup --wait &");
     terminal.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}\r\n"));
-    // This outlasts the time after which the line would be brought up to date.
+    // This takes longer than the time after which redlock would update the line.
     terminal.enters("sleep 1.2; echo la''ter");
     terminal.shows("later\r\n");
     assert!(!terminal.all().contains('\u{1b}'), "{:?}", terminal.all());

@@ -1,4 +1,4 @@
-//! `--newest`: of waiting jobs only the newest is worth running, and no job runs behind a newer one, whatever fails.
+//! `--newest`: of waiting jobs only the newest is worth running, and no job runs after a newer one, whatever fails.
 
 use crate::support::{
     self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const WAITERS: usize = 30;
 const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
 
-/// A job that notes this text in the file `order`, and notices another job that runs.
+/// A job that notes this text in the file `order`, or `two` if another job runs at the same time.
 fn job<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, arguments: &str, note: impl ToString) -> Test {
     let script = format!("flock -n busy sh -c 'echo {} >>order; sleep 0.1' || echo two >>order", note.to_string());
     let test = redlock(servers, format!("run -q backup --ttl 5s --wait {arguments} -- sh -c")).arg(script);
@@ -27,7 +27,7 @@ fn order(directory: &Directory) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The call is not let in, since this larger number has come.
+/// The call is refused, since this larger number has come.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
@@ -143,7 +143,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token a lease is meant, which is over: the number stays.
+    // With --token the call means a lease, which is over: the number stays.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;
@@ -208,7 +208,7 @@ fn the_messages_say_which_number_has_come() {
     let newest = &object["newest"];
     assert_eq!((&newest["number"], &newest["host"], &newest["label"]), (&43.into(), &host.into(), &"nightly".into()));
     assert!(newest["pid"].is_u64() && object["message"].as_str().unwrap().contains("superseded by 43"), "{object}");
-    // No terminal may obey the words of others.
+    // No terminal may obey text that others have written.
     redis.command(&["SET", REGISTER, "44 0 7 host\u{1b} a \u{202e}b"]);
     let said = message(["superseded by 44 (host\\u{1b}, pid 7, a \\u{202e}b)"]);
     redlock(&redis, "run backup --newest 42 -- echo started").status(75).stderr(said).run();

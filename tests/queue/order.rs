@@ -189,7 +189,7 @@ fn status_tells_who_waits() {
     );
     redlock(&redis, "status backup").stdout(like(told)).run();
 
-    // Whoever leaves the line, is served, or is found dead, is in it no more.
+    // The line no longer has a waiter that has left, was served, or was found dead.
     third.send(Signal::SIGTERM);
     third.wait(SOON);
     drop(dead);

@@ -1,7 +1,7 @@
-//! Releases of redlock beside the one under test: they exclude each other, wait in the same line, revoke each other's leases, and read
-//! each other's runs. What a release sends to its servers is kept in a folder of its version: each script as it goes over the wire, and
-//! a call of each kind in calls.json. `make keep-release` writes the folder of the version in Cargo.toml; it is run once for each
-//! release, and what it has written does not change afterwards.
+//! Releases of redlock beside the redlock under test: they exclude each other, wait in the same line, revoke each
+//! other's leases, and read each other's runs. A folder for each version has the requests of the release: each script
+//! as it goes over the wire, and a call of each kind in calls.json. `make keep-release` writes the folder of the
+//! version in Cargo.toml. It is run once for each release; afterwards the folder does not change.
 
 mod record;
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/releases");
 const REWRITE: &str = "WRITE_RELEASE";
 
-/// A call of a script: its number of keys, keys and arguments, with names in place of what differs from call to call.
+/// A call of a script. The words are the number of keys, keys and arguments; names stand for tokens and the like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
     script: String,
@@ -24,7 +24,7 @@ struct Call {
 /// The requests of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Release {
-    /// Body by name.
+    /// The body of each script, by the script's name.
     scripts: BTreeMap<String, String>,
     calls: BTreeMap<String, Call>,
     /// The channel on which a waiter is called.
@@ -64,7 +64,7 @@ fn id() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// The releases that are kept.
+/// The folders of all releases.
 fn kept() -> Vec<PathBuf> {
     let folders = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
     let folders: Vec<PathBuf> = folders.collect();
@@ -112,7 +112,7 @@ impl Peer {
             .replace("<now>", &now.to_string())
     }
 
-    /// The server's answer to this call.
+    /// Makes this call of the release; returns the server's answer.
     #[track_caller]
     fn call(&self, name: &str) -> Value {
         let call = &self.release.calls[name];
@@ -122,7 +122,7 @@ impl Peer {
         request.query(&mut self.redis.connection()).unwrap()
     }
 
-    /// The call has this outcome.
+    /// Makes this call, and checks that it has this outcome.
     #[track_caller]
     fn is(&self, name: &str, outcome: &str) {
         let answer = self.call(name);
@@ -133,7 +133,8 @@ impl Peer {
     }
 }
 
-/// Writes what this redlock sends into the folder of its version, when asked to. Otherwise shows that it could.
+/// Records the requests of this redlock, and checks that they can be written and read. If WRITE_RELEASE is set, writes
+/// them into the folder of this version.
 #[test]
 fn what_this_version_sends_can_be_kept() {
     let made = record::recorded();
@@ -157,7 +158,7 @@ fn releases_exclude_each_other() {
         peer.is("take", "held");
         release(&peer.redis, "backup", &token);
 
-        // Readers beside each other, and no writer.
+        // Readers have the lock beside each other, and no writer gets the lock.
         peer.is("take-shared", "granted");
         let reader = peer.redlock("acquire backup --shared").run().token();
         peer.redlock("run backup -- true").status(75).run();
@@ -165,7 +166,7 @@ fn releases_exclude_each_other() {
         peer.is("take", "held");
         release(&peer.redis, "backup", &reader);
 
-        // Two slots.
+        // Two slots go to two holders, and a third gets none.
         peer.is("take-slot", "granted");
         let other = peer.redlock("acquire backup --slots 2").run().token();
         peer.redlock("run backup --slots 2 -- true").status(75).run();
@@ -181,7 +182,7 @@ fn releases_exclude_each_other() {
     }
 }
 
-/// A job of the redlock under test that has the lock; the end of its input ends the job.
+/// Starts a job of the redlock under test, which has the lock. The end of its input ends the job.
 fn run_job(peer: &Peer) -> (Running, std::io::PipeWriter) {
     job(&peer.redis, &["--wait"], 0)
 }
@@ -197,7 +198,7 @@ fn releases_wait_in_one_line() {
         let second = Line::join(&peer.redis, Line::waiter(&peer.redis));
         assert_eq!(status(&peer.redis, "backup")["waiting"], 2);
 
-        // The release's waiter came first, and is called; then this redlock's.
+        // The release's waiter came first, and is called first; the waiter of this redlock is called next.
         drop(input);
         first.finish();
         channel.get_message().unwrap();

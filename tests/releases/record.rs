@@ -1,5 +1,5 @@
-//! The requests of the redlock under test: its scripts as they go over the wire, and a call of each kind, with names in
-//! place of what differs from call to call.
+//! The requests of the redlock under test: its scripts as they go over the wire, and a call of each kind. In the calls,
+//! names stand for tokens and the like, which differ from call to call.
 
 use super::{Call, Release};
 use crate::support::{Line, Monitor, Redis, SOON, Test, acquire, any, eventually, release};
@@ -22,7 +22,7 @@ impl Recorder {
         Recorder { redis, monitor, seen: 0, bodies: BTreeMap::new(), made: Release::default() }
     }
 
-    /// The requests of clients since the last time, word by word.
+    /// The words of each request that clients have sent since the last call of this function.
     fn requests(&mut self) -> Vec<Vec<String>> {
         let lines = self.monitor.lines(&self.redis);
         let requests = lines.iter().skip(self.seen).filter(|line| !line.contains(" lua] ")).map(|line| words(line));
@@ -31,8 +31,8 @@ impl Recorder {
         requests
     }
 
-    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. `holder`: another's
-    /// token.
+    /// Gives these names to the calls of scripts since the last `keep`, and keeps each call whose name is not empty.
+    /// `holder`: the token of another client.
     #[track_caller]
     fn keep(&mut self, names: &[&str], holder: &str) {
         let mut calls: Vec<(String, Vec<String>)> = Vec::new();
@@ -67,7 +67,7 @@ impl Recorder {
     }
 }
 
-/// A line of MONITOR behind its time and client, without the quotes.
+/// The words of a line of MONITOR, without time, client and quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.split_once("] ").map_or("", |(_, rest)| rest).bytes();
@@ -92,7 +92,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The word with names for tokens, waiters, runs of the server and times.
+/// The word, with a name in place of a token, a waiter, a run of the server or a time.
 fn portable(word: &str, holder: &str) -> String {
     let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_now = |text: &str| text.len() == 13 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -116,7 +116,7 @@ fn portable(word: &str, holder: &str) -> String {
     }
 }
 
-/// What this redlock sends for the lock `backup`.
+/// Makes calls of this redlock on the lock `backup`; returns the recorded requests.
 pub(super) fn recorded() -> Release {
     let mut recorder = Recorder::new();
     recorder.run("run backup --label kept -- true");

@@ -288,7 +288,7 @@ fn max_run_stops_the_job_with_124() {
     told.stderr(at_last(message(["(--max-run)"]))).run();
     let deaf = run(&redis, ["-q", "--ttl", "20s", "--grace", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
     let deaf = deaf.arg("trap '' TERM; while :; do sleep 0.05; done").status(124);
-    // A job that is killed every night under cron must send its mail.
+    // The message comes with -q, too, so that cron mails it when a job is killed every night.
     let deaf = deaf.stderr("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n");
     deaf.run();
 }

@@ -4,7 +4,7 @@
 use crate::support::{Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, like, redlock, release, send, status};
 use nix::sys::signal::Signal;
 
-/// `backup` did not run on this server, for this reason, with -q too.
+/// The job does not run, and redlock's only line gives this reason, with -q too.
 #[track_caller]
 fn did_not_run(test: impl Fn(&str) -> Test, line: &str, status: i32, why: &str) {
     for quiet in ["", "-q "] {
@@ -106,7 +106,7 @@ fn what_is_held_refused_as_wrong_or_interrupted_speaks_for_itself() {
     says("run backup --grace 1h -- true", 64);
     redlock(&redis, "run -q once --once-per 1h -- true").run();
     says("run once --once-per 1h -- true", 75);
-    // An acquire has no job that could not run.
+    // `acquire` has no job, so its message does not speak of a job.
     let test = redlock("unix:///nosuch/s", "acquire backup").status(69);
     test.stderr(like("redlock: \"backup\": /nosuch/s is unreachable <any>\n")).run();
 }

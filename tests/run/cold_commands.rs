@@ -74,7 +74,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let in_time = watched.all_end(expires_at.saturating_duration_since(Instant::now()));
     let left = expires_at.saturating_duration_since(Instant::now());
     if !in_time {
-        // The keeper kills the job, which would disturb the next tests.
+        // The keeper then kills the job; if the job stayed alive, it would disturb the next tests.
         send(keeper, Signal::SIGCONT);
     }
     let ended = watched.all_end(SOON);

@@ -1,6 +1,6 @@
 //! README's crontab for many hosts, with shorter times: three hosts start at the same second, and meet each fault that
-//! README promises to survive. A host succeeds if any can, standard error (what cron mails) tells only what went wrong,
-//! and the line for the morning is true.
+//! README promises to survive. A host succeeds if any host can, standard error (which cron mails) tells only what went
+//! wrong, and the check in the morning tells the truth.
 
 use crate::docs::readme::{Block, blocks};
 use crate::support::{
@@ -35,7 +35,7 @@ pub(crate) fn crontab() -> String {
 struct Night {
     redis: Vec<Redis>,
     directory: Arc<Directory>,
-    /// The calls of the crontab: the one of the night, and the one of the morning.
+    /// The two calls of the crontab: the call at night, and the call in the morning.
     lines: [String; 2],
 }
 
@@ -62,7 +62,7 @@ impl Night {
             .filter(|line| line.contains("/redlock "))
             .map(|line| {
                 let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
-                // All three hosts have one name, that of this machine.
+                // All three hosts have the name of this machine, and count as one host.
                 let words = words.replace("--min-hosts 30", "--min-hosts 1");
                 words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })
@@ -121,7 +121,7 @@ impl Night {
         assert_eq!((self.noted("runs").len(), self.noted("successes").len()), (runs, successes));
     }
 
-    /// The line for the morning ends with this status, and says this.
+    /// The crontab's call for the morning ends with this status, and says this.
     #[track_caller]
     fn dawns(&self, status: i32, said: &str) {
         self.line(&self.lines[1]).status(status).stdout(like(format!("\"backup\" {said}\n"))).run();
@@ -179,7 +179,7 @@ fn a_host_that_dies_with_its_job_is_replaced() {
     }
 }
 
-/// README's recipe for a job that must not run twice, with its own times.
+/// README's recipe for a job that must not run twice, with README's own times.
 fn recipe() -> String {
     let crontabs = blocks().into_iter().filter(|block| block.language == "crontab");
     let mut lines = crontabs.flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>());
@@ -194,7 +194,7 @@ fn what_must_not_run_twice_does_not_though_its_host_dies() {
     let (start, line) = (Instant::now(), recipe());
     let host = night.line(&line).env("HOST", "1").any_end().stderr(any()).spawn();
     eventually(SOON, "its job runs", || night.noted("runs").len() == 1);
-    // redlock, its keeper and the job. A process that is just forking may leave a child, so the kill is repeated.
+    // Kills redlock, its keeper and the job. A process that is just forking may leave a child, so the kill is repeated.
     eventually(SOON, "nothing of it is left", || {
         let left = tagged(host.tag());
         left.iter().for_each(|&pid| send(pid, Signal::SIGKILL));

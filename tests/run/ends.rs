@@ -43,7 +43,7 @@ fn pipes_on_both_sides_end_as_without_redlock() {
     let redis = Redis::start();
     let script = "yes | redlock run -q --name backup -- head -1; echo $?";
     Test::sh(&redis, script).stdout("y\n0\n").run();
-    // bash, for PIPESTATUS.
+    // The shell is bash, for PIPESTATUS.
     let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
     let bash = Test::program(&redis, "bash").args(["-c", script]);
     bash.stdout("y\n141 0\ny\n141 0\n").run();
@@ -103,7 +103,7 @@ fn inside(container: &Running) -> u32 {
 #[test]
 fn as_process_1_it_reaps_orphans() {
     let redis = Redis::start();
-    // Twenty orphans end; none of them may be left as a zombie.
+    // Forty orphans end; none of them may be left as a zombie.
     let script = "test $(cut -d' ' -f4 /proc/$PPID/stat) = 1 || echo not below process 1; \
          n=0; while [ $n -lt 20 ]; do (true & ) ; (setsid true &); n=$((n+1)); done; \
          until ! grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do sleep 0.01; done; echo clean; exit 6";
@@ -169,7 +169,7 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
         let asleep = || job.job().into_iter().filter(|&pid| name(pid) == "sleep");
         eventually(SOON, "all are there", || asleep().count() == 2);
         let keeper = job.keeper();
-        // The keeper first, as the worst case.
+        // The keeper gets the signal first: this is the worst case.
         let mut all = job.others();
         all.sort_by_key(|&pid| pid != keeper);
         all.push(job.pid());
@@ -264,7 +264,7 @@ fn max_run_does_not_count_the_wait() {
 #[test]
 fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
     let redis = Redis::start();
-    // The limit is half a kilobyte, which the file has already. SIGXFSZ has its usual effect in the job.
+    // The limit is half a kilobyte, and the file is as large already. SIGXFSZ has its usual effect in the job.
     let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s --node-timeout 2s -- \
          sh -c 'sleep 2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
     let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;

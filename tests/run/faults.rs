@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::libc;
 use std::sync::Arc;
 
-/// Ends a job by a signal that redlock hears.
+/// Runs a job that sends SIGTERM to redlock, and ends when redlock passes the signal on.
 fn told_to_end(redis: &Redis, faults: &Arc<Faults>) -> Finished {
     let script = "trap 'exit 3' TERM; kill $(cut -d' ' -f4 /proc/$PPID/stat); while :; do sleep 0.01; done";
     let test = redlock(redis, "run -q backup -- sh -c").arg(script).with_faults(faults).within(SOON).any_end();
@@ -14,7 +14,7 @@ fn told_to_end(redis: &Redis, faults: &Arc<Faults>) -> Finished {
     finished
 }
 
-/// The calls by which redlock and its keeper hear of each other, of signals and of their children.
+/// The system calls by which redlock and its keeper exchange messages, and hear of signals and of their children.
 const LOOKS: [i64; 6] = [POLL, libc::SYS_read, libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_wait4, libc::SYS_waitid];
 
 #[test]
@@ -28,7 +28,8 @@ fn a_look_that_is_interrupted_misses_nothing() {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {
             let Finished { ended, stderr, .. } =
                 told_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
-            // The kernel never interrupts the connection to the server, which does not block: there redlock may fail.
+            // The real kernel interrupts only calls that block, so never a call on the connection to the server: there
+            // redlock may fail.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
         }
@@ -48,7 +49,7 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// Calls that take a descriptor, a process or memory: the kernel's error if there is none, and redlock's words.
+/// Calls that take a descriptor, a process or memory: the kernel's error if none is left, and redlock's words.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),

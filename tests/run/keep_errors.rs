@@ -1,4 +1,4 @@
-//! `run --keep-errors`: the job's standard error in a file, and the end of it in the log of the lock.
+//! `run --keep-errors`: the job's standard error in a file, and its last lines in the log of the lock.
 
 use crate::support::{
     Directory, Redis, SOON, Test, Where, any, eventually, like, loss, message, redlock, several, status, when,
@@ -61,13 +61,13 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     assert_eq!(status(&redis, "backup")["last"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
     let mail = "\"backup\" has not succeeded within 0s: <any>: exit 3: \\u{1b}[31mno \"space\"\n";
     redlock(&redis, "status backup --ran-within 0").status(1).stdout(like(mail)).run();
-    // Others may read a page, so it shows the errors only with -v.
+    // Others may read the page, so the page shows errors only with -v.
     let shown = "<pre>first\n    \\u{1b}[31mno &quot;space&quot;</pre>";
     for (option, is_shown) in [("", false), (" -v", true)] {
         let page = when("the errors", move |page| page.contains(shown) == is_shown && page.contains("exit 3"));
         redlock(&redis, format!("log backup --format html{option}")).stdout(page).stderr(any()).run();
     }
-    // After a success the errors stand with the last failure.
+    // After a success, the status has the errors only in `last_failure`.
     run(&redis, &directory, "", "true").run();
     redlock(&redis, "status backup").stdout(when("no error", |text| !text.contains("space"))).run();
     assert_eq!(status(&redis, "backup")["last_failure"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
@@ -105,7 +105,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("printf 'a\\n\\nb' >&2", Some("a\n\nb".to_owned())),
         // An end of a line takes two bytes: 203 lines of three digits, and one of four.
         ("seq 1000 >&2", Some(lines(797))),
-        // Lines of eight bytes fit without a rest.
+        // Lines of eight bytes fill the 1,024 bytes exactly.
         ("seq 100001 100200 >&2", Some((100_073..=100_200).map(|n| n.to_string()).collect::<Vec<_>>().join("\n"))),
         // If the last line is too long, its end is kept; otherwise whole lines are kept.
         (&format!("{long} echo >&2"), Some(digits[digits.len() - 1022..].to_owned())),
@@ -118,16 +118,16 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("printf 'a\\303' >&2", Some("a\u{fffd}".to_owned())),
         ("printf '\\200%.0s' $(seq 2000) >&2", Some("\u{fffd}".repeat(341))),
         ("printf '\\001%.0s' $(seq 2000) >&2", Some("\u{1}".repeat(170))),
-        // Text from before is not the job's; text that others write meanwhile is mixed in.
+        // Text from before the run is not the job's; text that others write during the run is mixed in.
         ("echo mine >&2; echo others >>FILE", Some("mine\nothers".to_owned())),
-        // Meanwhile the file is emptied, replaced, removed or locked.
+        // The job itself empties or replaces the file, removes it, or takes its permissions away.
         ("echo old >&2; : >FILE; echo new >&2", Some("new".to_owned())),
         ("echo old >&2; mv FILE rotated; echo new >&2; echo other >FILE", Some("old\nnew".to_owned())),
         ("rm FILE; echo removed >&2", Some("removed".to_owned())),
         ("chmod 0 FILE; echo locked >&2", Some("locked".to_owned())),
-        // A gigabyte, of which hardly a byte is on the disk.
+        // A sparse file of a gigabyte.
         ("truncate -s 1G FILE; echo >&2; echo large >&2", Some("large".to_owned())),
-        // Written by another descriptor.
+        // The job writes through another descriptor.
         ("exec 3>&2 2>/dev/null; echo by another number >&3", Some("by another number".to_owned())),
     ] {
         let redis = Redis::start();
@@ -164,7 +164,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     job(&|| _ = redlock(&redis, "release -q --revoke backup").run());
     job(&|| _ = redlock(&redis, "release -q --force backup").run());
     job(&|| redis.command(&["SET", "redlock:backup", "another", "PX", "1"]));
-    // The lock was gone when the job had ended well.
+    // The job succeeds, but the lock is gone before the job's end.
     let gone = "redis-cli -s $SOCKET del redlock:backup >/dev/null; echo why >&2";
     let test = run(&redis, &directory, "", gone).env("SOCKET", redis.socket()).status(76);
     test.stderr(message(["lost \"backup\""])).run();
@@ -224,6 +224,6 @@ fn errors_that_cannot_be_written_are_told() {
     let said =
         like("redlock: acquired <any>\nredlock: the log of \"backup\" could not be written: <any>WRONGTYPE<any>\n");
     test.in_directory(&directory).status(1).stderr(said).run();
-    // The run itself is there.
+    // The log has the run itself.
     redlock(&redis, "log backup").stdout(like("<any>  exit 1\n")).run();
 }

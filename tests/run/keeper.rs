@@ -16,7 +16,7 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     // 16 chains, each in a session of its own; should they get away, they end by themselves some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
-    // A chain is over when dash has called a thousand functions, which is later than the end of this lease.
+    // dash allows a thousand nested calls of functions: each chain ends there, later than this lease.
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
     let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).ready();
     proxy.set(Mode::BlackHole);
@@ -52,7 +52,8 @@ fn line_of(size: u32) -> String {
     )
 }
 
-/// Keeps a dead process from being reaped: this tracer must be told of the death first.
+/// A tracer that keeps a dead process from being reaped: the kernel first waits until the tracer has heard of the
+/// death.
 struct Tracer {
     over: std::sync::mpsc::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -149,7 +150,7 @@ fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
 
 #[test]
 fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
-    // A /proc under another file system is as good as not mounted.
+    // A /proc that another file system hides is as good as not mounted.
     for (options, first) in
         [(&["--pid", "--fork", "--kill-child"][..], ""), (&["--mount"][..], "mount -t tmpfs tmpfs /proc || exit 9;")]
     {
@@ -165,7 +166,7 @@ fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
     }
 }
 
-/// A waiter whose keeper is stopped; it has the lock, and has told the keeper to start this command.
+/// A waiter that has got the lock, and has told its keeper to start this command; the keeper is stopped.
 #[track_caller]
 fn about_to_start(redis: &Redis, ttl: &str, command: &[&str]) -> (Running, u32) {
     let token = acquire(redis, "backup");
@@ -221,7 +222,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
         "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
     let slow = Slow::script(&directory, script);
     let terminal = Terminal::bash(&redis);
-    // The shell around redlock does not notice that redlock is stopped.
+    // A shell between bash and redlock: otherwise bash would notice that redlock is stopped.
     terminal
         .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
     slow.is_asked();
@@ -244,7 +245,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
 #[test]
 fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
     let redis = Redis::start();
-    // The second program may have its trap when the signal comes.
+    // The second program may have set its trap before the signal comes.
     for program in ["sleep 1000", "sh -c \"trap 'exit 130' INT; while :; do sleep 0.01; done\""] {
         let token = acquire(&redis, "backup");
         let terminal = Terminal::bash(&redis);
@@ -275,7 +276,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
     let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
     std::fs::write(&file, script).unwrap();
     for number in 0..30_u64 {
-        // A waiter is the terminal's foreground job for sure.
+        // A redlock that says it waits is surely the terminal's foreground job.
         let token = acquire(&redis, "backup");
         terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
         terminal.shows("waiting for");
@@ -285,7 +286,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // The job dies of the signal, or answers once it has its trap; a second signal would be answered, too.
+        // The job dies of the signal, or answers once it has set its trap. It would answer a second signal, too.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);

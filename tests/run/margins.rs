@@ -1,5 +1,5 @@
-//! The job is dead before its lease can expire on the server, whatever happens to server, redlock and machine. The same with short
-//! leases and large jobs, which only a quiet machine kills in time, is in `tests/alone/margins.rs`.
+//! The job is dead before its lease can expire on the server, even if server, redlock or keeper is stopped. The tests
+//! in `tests/alone/margins.rs` have shorter leases and larger jobs, which only a quiet machine kills in time.
 
 use crate::support::{
     Besides, Cut, Mode, Proxy, Redis, Running, SOON, acquire, any, cut_off_many, eventually, is_renewed,
@@ -52,7 +52,8 @@ fn left(timer: &Path) -> i64 {
     seconds.parse::<i64>().unwrap() * 1_000 + nanoseconds.parse::<i64>().unwrap() / 1_000_000
 }
 
-/// Stops redlock, and expects that the keeper will kill the job at least `earlier` ms before the first of these expires.
+/// Stops redlock, and expects that the keeper will kill the job at least `earlier` ms before the first of these keys
+/// expires.
 #[track_caller]
 fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64, earlier: i64) {
     let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
@@ -70,7 +71,7 @@ fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64,
 
 #[test]
 fn a_renewal_counts_from_before_it_was_sent() {
-    // In milliseconds: 1 % and 2 ms of drift, the margin of a tenth, and the way to the server.
+    // In milliseconds. EARLIER has the drift (1 % and 2 ms), the margin (a tenth), and the way to the server.
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + 100;
     let redis = Redis::start();
@@ -87,7 +88,7 @@ fn a_renewal_counts_from_before_it_was_sent() {
 
 #[test]
 fn of_several_leases_the_first_to_end_decides() {
-    // In milliseconds: 1 % and 2 ms of drift, and the margin of a tenth.
+    // In milliseconds. EARLIER has the drift (1 % and 2 ms), and the margin (a tenth).
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10;
     let redis = Redis::start();
@@ -108,7 +109,7 @@ fn of_several_leases_the_first_to_end_decides() {
 #[test]
 fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     const PROCESSES: i64 = 600;
-    // In milliseconds: 1 % and 2 ms of drift, the margin of a tenth, and a quarter of a millisecond for each process.
+    // In milliseconds. EARLIER has the drift (1 % and 2 ms), the margin (a tenth), and 250 µs for each process.
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + PROCESSES / 4;
     let redis = Redis::start();

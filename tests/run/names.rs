@@ -88,7 +88,7 @@ fn the_wait_is_for_all_of_them_together() {
     let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
     let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
     queues(&redis, "a");
-    // This lease outlasts the wait, but not a wait that would begin with the second lock.
+    // This lease outlasts the wait, but would not outlast a wait that began only with the second lock.
     Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
     std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
     release(&redis, "a", &token);
@@ -105,7 +105,7 @@ fn are_free_of_waiters(redis: &Redis) {
     );
 }
 
-/// A call that has the lock `a`, for four seconds at a time, and stands in line for `b`.
+/// A call that has the lock `a`, with a ttl of four seconds, and stands in line for `b`.
 #[track_caller]
 fn halfway(redis: &Redis, expect: impl FnOnce(Test) -> Test) -> (Running, String) {
     let token = acquire(redis, "b");
@@ -130,7 +130,7 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
-/// The token of the lease on `a`, once most nodes have a lease, and none has the one `before`.
+/// The token of the lease on `a`, once most nodes have a lease, and no node has the lease `before`.
 #[track_caller]
 fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     let mut tokens = Vec::new();
@@ -172,7 +172,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         redlock(&nodes, "release -q a --revoke").run();
         next.finish();
         token = is_taken_again(&nodes, Some(&token));
-        // An outage, longer than the ttl.
+        // The outage lasts longer than the ttl.
         proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
@@ -190,7 +190,7 @@ fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 2s --wait 6s -- true");
     acquire(nodes, "b");
-    // `b` is still held.
+    // `b` is held until the end of the wait.
     let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 6s"])).spawn();
     let token = is_taken_again(nodes, None);
     redlock(nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
@@ -198,7 +198,7 @@ fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let took = held.finish().elapsed;
     assert!(took >= ms(6000), "{took:?}");
     nodes.iter().for_each(|node| eventually(SOON, "it is given back", || !node.exists(KEYS[0])));
-    // The nodes stay away.
+    // The nodes do not answer until the end of the wait.
     let away = waiter().status(69).stderr(message(["\"a\": ", "timed out"])).spawn();
     is_taken_again(nodes, None);
     proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
@@ -214,7 +214,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_does_not_prolong_the_wait() {
     });
 }
 
-/// The keeper stands still until it is too late to start the command, and in that time a lease is proved to be lost.
+/// The keeper is stopped until it is too late to start the command. Meanwhile a lease proves to be lost.
 #[track_caller]
 fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     let redis = Redis::start();
@@ -228,7 +228,8 @@ fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     queues(&redis, "b");
     let keeper = waiter.keeper();
     key_is_renewed(&redis, KEYS[0]);
-    // The next renewal comes about two seconds behind the grant of `b`, the last moment for the start three seconds.
+    // The next renewal comes about two seconds after the grant of `b`. The last moment for the start is three seconds
+    // after this grant.
     std::thread::sleep(ms(1000));
     send(keeper, Signal::SIGSTOP);
     release(&redis, "b", &other);
@@ -270,7 +271,7 @@ fn the_job_is_one() {
     run(&redis, ["-q", "--", "sh", "-c", "kill -KILL $$"]).signal(Signal::SIGKILL).run();
     let said = message(["not found"]);
     run(&redis, ["-q", "--", "./no-such-command"]).status(127).stderr(said).run();
-    // Each signal comes once. The shell may tell of the sleep that was ended.
+    // The job gets each signal once. The shell may report that a signal has ended a sleep.
     let job = "exec 2>/dev/null; trap 'echo got' USR1 TERM; echo ready; until [ -e end ]; do sleep 0.05; done; exit 3";
     for signal in [Signal::SIGUSR1, Signal::SIGTERM] {
         let job = run(&redis, ["-q", "--", "sh", "-c", job]).status(3).ready();

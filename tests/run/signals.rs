@@ -1,5 +1,5 @@
-//! Signals to redlock, each sent after the answer to the one before: who gets them, that signals ignored at the start
-//! stay ignored, and what the job inherits.
+//! Signals to redlock, each sent after the answer to the signal before: who gets the signals, which signals stay
+//! ignored, and what the job inherits.
 
 use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock, run};
 use nix::sys::signal::Signal;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
      echo $1 ready; while :; do sleep 0.01; done; }";
 
-/// Starts the two, and waits until they are ready.
+/// Starts the command and its child, and waits until both are ready.
 #[track_caller]
 fn talkers(redis: &Redis, more: &[&str]) -> Running {
     let script = format!("{TALKER}; setsid -f sh -c '{TALKER}; talk child'; talk command");
@@ -32,7 +32,7 @@ fn term_int_and_quit_reach_all_of_the_job_once_each() {
         told.sort();
         assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
     }
-    // A signal that came twice would show before the answer to this one.
+    // A signal that reached the job twice would show before the answer to SIGUSR1.
     job.send(Signal::SIGUSR1);
     assert_eq!(job.stdout_line(), "command USR1");
 }
@@ -78,14 +78,14 @@ fn signals_ignored_at_the_start_stay_ignored() {
         let mut job = test.spawn();
         let ignored = job.stdout_line();
         let ignored = u64::from_str_radix(ignored.split_whitespace().nth(1).unwrap(), 16).unwrap();
-        // Real-time signals are as they were for the tests themselves.
+        // The other bits are real-time signals, which the job ignores if the tests do.
         assert_eq!(ignored & 0x7fff_ffff, 1 << (signal as i32 - 1));
         job.prints("ready");
         job.send(signal);
         job.send(Signal::SIGUSR1);
         job.prints("usr1");
         assert!(!job.has_ended());
-        // Others still work.
+        // Other signals still work.
         let other = if signal == Signal::SIGTERM { Signal::SIGINT } else { Signal::SIGTERM };
         job.send(other);
         assert_eq!(job.wait(SOON), Ended::Signal(other as i32));
@@ -136,7 +136,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
         let test = run(&redis, ["--"]).args(look);
         inherit(test).stdout(direct.stdout.as_str()).run();
     }
-    // `yes` dies of the pipe that nobody reads, though Rust's start-up code ignores SIGPIPE.
+    // `yes` dies of SIGPIPE, though Rust's start-up code ignores this signal.
     let script = "redlock run -q --name backup -- sh -c 'yes; echo $? >&2' | head -1";
     Test::sh(&redis, script).stdout("y\n").stderr("141\n").run();
     let test = Test::sh(&redis, script).ignoring(Signal::SIGPIPE).stdout("y\n");

@@ -1,4 +1,4 @@
-//! Storms of signals to a large job: the keeper still kills every process of it before the lease can expire.
+//! Storms of signals to a large job: the keeper still kills every process of the job before the lease can expire.
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Watched, at_last, descendants, eventually, message, ms, redlock, run, send,
@@ -56,7 +56,7 @@ fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
             });
         }
         proxy.set(Mode::BlackHole);
-        // The last renewal may have been sent a moment before, but not later.
+        // redlock has sent the last successful renewal before this moment, so the lease ends within the ttl of 10 s.
         assert!(crowd.all_end(ms(10_000)), "alive when the lease may have expired");
     });
     proxy.set(Mode::Cut);

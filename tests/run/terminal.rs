@@ -1,4 +1,4 @@
-//! redlock at a terminal: a real pty with an interactive shell in it, in which keys are typed.
+//! redlock at a terminal: a real pty with an interactive shell, in which the tests type keys.
 
 use crate::support::{
     Redis, SOON, Terminal, Watched, alive, descendants, eventually, is_renewed, name, rand, redlock, send, status_line,
@@ -22,7 +22,7 @@ fn run(arguments: &str) -> String {
     format!("redlock run -q --name backup {arguments}")
 }
 
-/// The redlock that is called in this terminal.
+/// The pid of the redlock in this terminal.
 #[track_caller]
 fn redlock_pid(terminal: &Terminal) -> u32 {
     let find = || {
@@ -159,11 +159,12 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
     for _ in 0..2 {
         terminal.types(CTRL_Z);
         terminal.prompts();
-        // Past the moment of the renewal.
+        // The next renewal would have come before this moment.
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // If redlock were stopped before it read the answer, the renewal before would count: 4 s old by the next fg.
+        // If Ctrl-Z stopped redlock before it has read the answer, the renewal before would count, and be 4 s old by
+        // the next fg.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -194,7 +195,8 @@ fn a_job_in_the_background_that_reads_is_stopped_and_fg_lets_it_read() {
 fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // An interactive shell as the job takes the terminal for itself, sets it up, and leaves it so when it is killed.
+    // An interactive shell as the job takes the terminal, changes the terminal's settings, and leaves them changed if a
+    // signal kills the shell.
     let inner = "bash --norc --noprofile --noediting -i";
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
         terminal.enters(&format!("PS1='in''{number}> ' {}", run(&format!("-- {inner}"))));
@@ -214,7 +216,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.enters(&format!("PS1='in''3> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in3> ");
     send(redlock_pid(&terminal), Signal::SIGKILL);
-    // Until then the inner shell may still read what is typed.
+    // Until all have ended, the inner shell may still read the keys.
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
     terminal.prompts();
     assert_eq!(terminal.status(), 137);
@@ -246,7 +248,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
     terminal.shows("in> ");
     terminal.enters("fg");
     terminal.shows("sleep 1000");
-    // A sleeper that goes on has the terminal.
+    // When the sleeper goes on, it has the terminal.
     eventually(SOON, "it goes on", || !stopped(sleeper));
     terminal.types(CTRL_C);
     terminal.shows("in> ");
@@ -397,7 +399,7 @@ fn the_timer_of_the_keeper_counts_time_asleep() {
     terminal.prompts();
 }
 
-/// The two ends of a terminal that goes away as soon as the first one is dropped: no other program has it.
+/// The two ends of a terminal that goes away as soon as the first end is dropped: no other program has this end.
 #[track_caller]
 fn terminal_of_its_own() -> (PtyMaster, File) {
     let keys = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
@@ -427,7 +429,7 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
 #[test]
 fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
     let redis = Redis::start();
-    // The look at so many processes takes redlock a while, in which the command stops, once the pipe is closed.
+    // redlock needs some time to look at so many processes. In this time the command stops, once the pipe is closed.
     let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line; kill -STOP $$; wait";
     for _ in 0..12 {
         let (keys, screen) = terminal_of_its_own();

@@ -38,7 +38,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
 #[test]
 fn a_command_that_would_start_too_late_is_not_started() {
     let redis = Redis::start();
-    // The answer takes longer than a quarter of the ttl, which is when the first renewal would be due.
+    // The answer takes longer than a quarter of the ttl: by then the first renewal would be due.
     let proxy = Proxy::new(&redis, Mode::Delay(ms(110)));
     crate::support::teach_scripts(&redis);
     let test = redlock(&proxy, "run -q backup --ttl 500ms");
@@ -104,6 +104,6 @@ fn the_keeper_costs_next_to_nothing() {
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", job.keeper())).unwrap();
     let own = rollup.lines().filter(|line| line.starts_with("Private_"));
     let own: u64 = own.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum();
-    // The keeper's memory that redlock does not share: less than 300 kB with the release build.
+    // The memory that the keeper does not share with redlock: less than 300 kB with the release build.
     assert!(own <= 512, "{own} kB\n{rollup}");
 }

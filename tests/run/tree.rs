@@ -9,7 +9,8 @@ use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child, one that called setsid and lost its parent, one that was forked twice within the group, and the last child.
+/// A child, a process that called setsid and lost its parent, a process that lost its parent but not its group, and the
+/// last child.
 const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo ready; sleep 1000";
 /// A keeper that was killed cannot tell whether its job had ended.
 const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its job was stopped, or had just ended\n";
@@ -70,7 +71,7 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
 #[test]
 fn a_forest_that_keeps_forking_dies_too() {
     let redis = Redis::start();
-    // Each generation leaves its parent, its group and its session, and ends soon.
+    // Each process leaves its parent, its group and its session; most of them end soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
     let test = run(&redis, ["--ttl", "20s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
     let job = test.status(124).stdout(any()).stderr(at_last(message(["(--max-run)"]))).spawn();
@@ -115,7 +116,7 @@ fn what_the_command_leaves_in_the_background_runs_on_without_the_lock() {
 fn with_whole_the_lock_lasts_until_the_last_descendant_has_ended() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    // The last one has left its parent, its group and its session.
+    // The last descendant has left its parent, its group and its session.
     let script = "(setsid sh -c 'read line' <&3 3<&- & ) 3<&0; echo left; exit 3";
     let mut job = run(&redis, ["--whole", "--", "sh", "-c", script]).stdin_from(reader).status(3).spawn();
     job.prints("left");
@@ -143,8 +144,8 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     all_gone(&tag, ms(0));
 }
 
-/// Kills redlock after `delay`, counted from its start or from the moment its job is complete, and expects that soon nobody is
-/// left, and that the lock is left to expire.
+/// Kills redlock after `delay`, counted from its start or from the moment its job is complete. Expects that soon no
+/// process is left, and that the lock is not released.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
@@ -190,7 +191,7 @@ fn nothing_outlives_a_redlock_that_is_killed_100_times() {
     several_at_a_time(50, |number| {
         kill_redlock(&redis, number, true, ms(u64::from(number % 5)));
     });
-    // At moments from redlock's start to after the start of the command, which comes some 5 to 20 ms later.
+    // These kills come at moments from redlock's start until after the start of the command, some 5 to 20 ms later.
     several_at_a_time(50, |number| {
         let delay = Duration::from_micros(u64::from(number) * 600);
         kill_redlock(&redis, 100 + number, false, delay);
@@ -202,7 +203,7 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
     let redis = Redis::start();
     several_at_a_time(40, |number| {
         let lock = format!("lock-{number}");
-        // The command's first deed is to kill its supervisor, which is its parent's parent.
+        // The command first kills redlock, its parent's parent.
         let script = "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); (setsid sleep 1000 &); sleep 1000";
         let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
         let mut job = test.spawn();

@@ -1,8 +1,8 @@
-//! Chance that can be repeated.
+//! Random choices that can be repeated.
 
 use std::time::Duration;
 
-/// Numbers by chance that follow from a seed (SplitMix64).
+/// Random numbers that follow from a seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -11,7 +11,7 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Chance of its own for the drawer with this number: others who draw at the same time do not change what it gets.
+    /// Random numbers for the drawer with this number: whatever other drawers draw does not change them.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())
@@ -38,12 +38,12 @@ impl Chance {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
-    /// One of these words, which bars separate.
+    /// One of these words; bars separate the words.
     pub(crate) fn word<'a>(&mut self, words: &'a str) -> &'a str {
         self.one_of(&words.split('|').collect::<Vec<_>>())
     }
 
-    /// One of these, each as often as its weight says.
+    /// One of these values; the larger its weight, the more often it comes.
     pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut drawn = self.below(all.iter().map(|one| one.0).sum());
         for &(weight, one) in all {

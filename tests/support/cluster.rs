@@ -1,4 +1,4 @@
-//! A Cluster of three masters; for failovers each has a replica.
+//! A Cluster of three masters. If a test needs failovers, each master has a replica.
 
 use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;
@@ -9,7 +9,7 @@ const AGREE: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// Three masters, and behind them their replicas, if there are any.
+/// Three masters; in a Cluster with replicas, the masters' replicas follow.
 #[derive(Debug)]
 pub(crate) struct Cluster(pub(crate) Vec<Redis>);
 
@@ -20,7 +20,7 @@ impl Where for Cluster {
 }
 
 impl Cluster {
-    /// Three masters that share the slots, and never take each other for dead.
+    /// Three masters that share the slots, and take a silent master for dead only after a minute.
     pub(crate) fn start() -> Cluster {
         Cluster::with(MASTERS, "60000", &[])
     }
@@ -99,7 +99,8 @@ impl Cluster {
         self.0[self.owner(key)].get(key)
     }
 
-    /// Begins to move the slot of this key to another master; some requests for it are answered by ASK or TRYAGAIN now.
+    /// Begins to move the slot of this key to another master; until the end of the move, the servers answer some
+    /// requests for the slot with ASK or TRYAGAIN.
     #[track_caller]
     pub(crate) fn begin_move(&self, key: &str, to: usize) {
         let (from, slot) = (&self.0[self.owner(key)], self.slot(key));
@@ -137,7 +138,7 @@ impl Cluster {
         self.0[self.owner(key)].command(&["CLUSTER", "SETSLOT", &self.slot(key), "NODE", &id]);
     }
 
-    /// Moves the slot of this key to another master.
+    /// Moves the slot of this key to another master; returns which.
     #[track_caller]
     pub(crate) fn reshard(&self, key: &str) -> usize {
         let from = self.owner(key);

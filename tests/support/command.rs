@@ -25,13 +25,13 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// How a call has ended, and the output that had not been read line by line before.
+/// How a call has ended, and its output, except the lines that the test had read before.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// From its start to its end.
+    /// The time from the start of the call to its end.
     pub(crate) elapsed: Duration,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Test {
     stdin_from: Option<Stdio>,
     stdout_to: Option<Stdio>,
     stderr_to: Option<Stdio>,
-    /// Standard error is the terminal that controls the call.
+    /// Standard error becomes the controlling terminal of the call.
     at_terminal: bool,
     ignored: Vec<Signal>,
     blocked: Vec<Signal>,
-    /// Numbers of system calls.
+    /// Numbers of the system calls that fail with EPERM.
     refused: Vec<i64>,
     network: Option<Arc<Network>>,
     faults: Option<Arc<Faults>>,
@@ -100,13 +100,13 @@ impl Test {
         let mut test = Test::bare().env("REDLOCK_REDIS", urls.join(","));
         test.environment.extend(servers.environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         if urls.len() > 1 {
-            // Servers that have just been started have no vote otherwise.
+            // With a quarantine, servers that have just been started would have no vote.
             test = test.env("REDLOCK_QUARANTINE", "0");
         }
         test
     }
 
-    /// A call of redlock that is told of no server.
+    /// A call of redlock without any setting that names a server.
     pub(crate) fn bare() -> Test {
         Test::of(env!("CARGO_BIN_EXE_redlock"))
     }
@@ -176,7 +176,7 @@ impl Test {
         self
     }
 
-    /// The call comes from the host of this name.
+    /// The call gets this as the name of its host.
     pub(crate) fn on_host(self, name: &str) -> Test {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| compiled("host.so", include_str!("host.c"), &["-shared", "-fPIC"]));
@@ -188,7 +188,7 @@ impl Test {
         self
     }
 
-    /// The text of standard input, which is empty otherwise.
+    /// Gives the call this text as standard input, which is otherwise empty.
     pub(crate) fn stdin(mut self, input: impl AsRef<[u8]>) -> Test {
         self.stdin = Some(input.as_ref().to_owned());
         self
@@ -200,13 +200,13 @@ impl Test {
         self
     }
 
-    /// Where standard output goes instead of to the test.
+    /// Standard output goes to this target, and not to the test.
     pub(crate) fn stdout_to(mut self, target: impl Into<Stdio>) -> Test {
         self.stdout_to = Some(target.into());
         self
     }
 
-    /// Where standard error goes instead of to the test.
+    /// Standard error goes to this target, and not to the test.
     pub(crate) fn stderr_to(mut self, target: impl Into<Stdio>) -> Test {
         self.stderr_to = Some(target.into());
         self
@@ -241,13 +241,13 @@ impl Test {
         self
     }
 
-    /// A signal that is ignored from the start, as `nohup` does it.
+    /// The call ignores this signal from the start, as under `nohup`.
     pub(crate) fn ignoring(mut self, signal: Signal) -> Test {
         self.ignored.push(signal);
         self
     }
 
-    /// A signal that is blocked from the start.
+    /// The call blocks this signal from the start.
     pub(crate) fn blocking(mut self, signal: Signal) -> Test {
         self.blocked.push(signal);
         self
@@ -264,7 +264,7 @@ impl Test {
         self.status(status).stderr(super::message(fragments))
     }
 
-    /// The call ends with 75, and one line says why.
+    /// The call ends with 75, and one line about the lock `backup` says why.
     pub(crate) fn turned_away(self) -> Test {
         self.fails(75, ["\"backup\""])
     }
@@ -281,7 +281,7 @@ impl Test {
         self
     }
 
-    /// The signal that the process is expected to die of.
+    /// The call must die of this signal.
     pub(crate) fn signal(mut self, signal: Signal) -> Test {
         self.expected.ended = Some(Ended::Signal(signal as i32));
         self
@@ -297,7 +297,7 @@ impl Test {
         self
     }
 
-    /// The call fails the test when it takes longer (20 s unless given).
+    /// The test fails if the call takes longer than this; the default is 20 s.
     pub(crate) fn within(mut self, deadline: Duration) -> Test {
         self.expected.deadline = deadline;
         self
@@ -314,7 +314,7 @@ impl Test {
         Arc::clone(&self.directory)
     }
 
-    /// The call's home and working directory, which another call has as well.
+    /// The call gets this home and working directory, which it shares with another call.
     pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
         self.environment.insert("HOME".into(), directory.path().into());
         self.directory = Arc::clone(directory);
@@ -381,7 +381,7 @@ impl Test {
         running
     }
 
-    /// The same; the job's standard input ends when the writer that this returns is dropped.
+    /// As [`Test::ready`]; the job's standard input ends when the test drops the writer that this returns.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -416,7 +416,7 @@ impl Test {
 /// Makes this process the leader of a session, and standard error the session's terminal.
 fn lead_session() -> nix::Result<()> {
     unistd::setsid()?;
-    // SAFETY: an ioctl without memory of ours.
+    // SAFETY: the ioctl takes numbers, and touches no memory.
     Errno::result(unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCSCTTY, 0) }).map(drop)
 }
 
@@ -424,7 +424,7 @@ fn lead_session() -> nix::Result<()> {
 fn leave_terminal() -> nix::Result<()> {
     unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     if let Ok(terminal) = fcntl::open("/dev/tty", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
-        // SAFETY: an ioctl without memory of ours.
+        // SAFETY: the ioctl takes numbers, and touches no memory.
         Errno::result(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) })?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! Jobs whose server goes away, and how long before the end of its lease the last process of each is dead.
 //!
-//! A proxy cuts redlock off. After the cut nothing that redlock sends arrives, not even its release; so the server is
-//! asked then when the key will expire, and the last process must be seen dead before that moment. A server that is
-//! stopped instead is asked just before.
+//! A proxy cuts redlock off: from then on nothing that redlock sends arrives, not even its release. The test then asks
+//! the server for the moment at which the key will expire, and must see the last process dead before this moment. If
+//! the server is stopped instead, the test asks just before the stop.
 
 use super::{
     Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, full_pipe, ms, rand, send,
@@ -25,7 +25,7 @@ pub(crate) enum Besides {
     Deaf,
     /// redlock is stopped at the same moment.
     Stopped,
-    /// Nobody reads redlock's standard error, and there is no room in it.
+    /// redlock's standard error is a full pipe, which nobody reads.
     FullStderr,
     /// SIGKILL follows SIGTERM at once.
     NoGrace,
@@ -54,8 +54,8 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// A few processes, and a lease whose margin of a second is the largest there is: even a slow machine kills within
-    /// that.
+    /// A few processes, and a lease with the largest margin, a second: within this time even a slow machine kills the
+    /// job.
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 
@@ -105,8 +105,8 @@ impl Cut {
         let watched = Watched::new(if self.processes == 0 { job.job() } else { Vec::new() }.as_slice());
         std::thread::sleep(after); // any moment of its life will do
         let expires_at = if self.server_stopped {
-            // A stopped server does not answer, so it is asked before, at a moment when no renewal comes until the
-            // stop.
+            // A stopped server does not answer, so the test asks just before the stop, when no renewal is due in
+            // between.
             let quiet = i64::try_from(self.ttl * 3 / 4 + 30).unwrap();
             let (asked, left) = loop {
                 let (asked, left) = (clock(), pttl());
@@ -119,7 +119,7 @@ impl Cut {
             asked + left
         } else {
             proxy.set(Mode::BlackHole);
-            // Requests under way arrive meanwhile; the job has several times as long to live.
+            // Requests under way arrive during this pause. The job lives several times as long.
             std::thread::sleep(ms(60));
             // The server answers after `clock()`, so no sum is later than the expiry, and the largest is hardly
             // earlier.
@@ -137,7 +137,8 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // Too many processes for a descriptor each. Only the job has its input: without a reader, all are dead.
+                // Too many processes for a descriptor each. Only the job reads this pipe: when the pipe has no reader,
+                // all are dead.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -156,8 +157,9 @@ impl Cut {
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock compares with the end of validity, which comes before the expiry, and may notice the death a little
-        // later. The time of redlock's work after the death must not count.
+        // redlock reports a late death if it notices the death after the end of validity. This end comes before the
+        // expiry, by the drift, and redlock may notice the death a little late. But redlock's work after the death must
+        // not count.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -188,7 +190,7 @@ fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
 }
 
-/// Whether the job came up. If not, a very busy machine was too late for the lease.
+/// Waits until the job is up; false if a very busy machine was too late for the lease.
 fn ready(job: &Running, processes: usize) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
     eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
@@ -206,7 +208,7 @@ pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
-                // A server for each thread: to stop it must not hit another job.
+                // A server for each thread: a thread that stops its server must not hit the job of another thread.
                 let redis = Redis::with(&["--maxclients", "200"]);
                 loop {
                     let number = next.fetch_add(1, Ordering::SeqCst);

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A listener on 127.0.0.1. It ends with its owner.
+/// A listener on 127.0.0.1, which ends when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Endless {
     port: u16,
@@ -13,7 +13,7 @@ pub(crate) struct Endless {
 }
 
 impl Endless {
-    /// Answers everything with `start`, and then with `rest` over and over.
+    /// Answers the first packet of a connection with `start`, and then sends `rest` over and over.
     pub(crate) fn start(start: &str, rest: &str) -> Endless {
         let (start, rest) = (start.to_owned(), rest.repeat(60_000 / rest.len()));
         Endless::serve(move |mut client, _, ended| {
@@ -38,7 +38,7 @@ impl Endless {
         })
     }
 
-    /// Calls `client` with each connection, the connection's number, and a flag that is set when the owner has ended.
+    /// Calls `client` with each connection, the connection's number, and a flag that is set when the value is dropped.
     pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

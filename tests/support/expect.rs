@@ -52,7 +52,7 @@ pub(crate) fn regex(expression: &str) -> Pattern {
     Pattern::Regex(expression.to_owned(), Regex::new(&format!(r"\A(?:{expression})\z")).unwrap())
 }
 
-/// The text must satisfy a condition; `what` names it when it does not.
+/// The text must satisfy a condition. If the test fails, its message calls the condition `what`.
 pub(crate) fn when(what: impl Into<String>, condition: impl Fn(&str) -> bool + 'static) -> Pattern {
     Pattern::When(what.into(), Box::new(condition))
 }

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// A process of a call: the name that the kernel has for it, and how many of that name came before it.
+/// A process of a [`Test`](super::Test): its name in the kernel, and how many processes of that name came before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Caller(pub(crate) String, pub(crate) usize);
 
@@ -51,8 +51,8 @@ pub(crate) const POLL: i64 = libc::SYS_ppoll;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
-/// Calls that the filter lets pass: for the C library's memory and locks, to end a process, to return from a signal,
-/// and the call that tells the supervisor of a process.
+/// System calls that the filter lets pass: for the C library's memory and locks, to end a process, to return from a
+/// signal, and sendmsg, by which a process reports to the supervisor.
 const PASSED: [i64; 10] = [
     libc::SYS_brk,
     libc::SYS_exit,
@@ -67,12 +67,12 @@ const PASSED: [i64; 10] = [
 ];
 
 impl Faults {
-    /// Lets all calls pass, and remembers them.
+    /// A supervisor that lets all calls pass, and remembers them.
     pub(crate) fn none() -> Arc<Faults> {
         Arc::default()
     }
 
-    /// This fault when the first process of that name makes the call for the Nth time.
+    /// A supervisor that causes this fault when the first process of that name makes the call for the Nth time.
     pub(crate) fn at(process: &str, call: i64, nth: usize, fault: Fault) -> Arc<Faults> {
         Faults::planned(Moment { caller: Caller(process.to_owned(), 0), call, nth }, fault)
     }

@@ -1,4 +1,5 @@
-//! Tests of the test support itself: a fixture that does not do what it says would let everything else pass.
+//! Tests of the test support itself: if a fixture did not do what it says, other tests could pass with a program that
+//! is wrong.
 
 use crate::support::{
     Ended, Mode, Monitor, Proxy, Redis, SOON, Test, alive, any, command_calls, descendants, eventually, like, ms,

@@ -16,7 +16,8 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
-/// The token of a lease that has run out: taken for long enough for a slow machine, then cut short.
+/// Takes a lock, makes its lease run out at once, and returns the token. With a short ttl, a slow machine might take
+/// the lock too late.
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
@@ -33,7 +34,7 @@ pub(crate) fn is_renewed(redis: &Redis) {
     key_is_renewed(redis, "redlock:backup");
 }
 
-/// The same with the lock that has this key.
+/// Waits until the lease of the lock with this key is renewed.
 #[track_caller]
 pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     let mut before = i64::MAX;
@@ -54,7 +55,7 @@ pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
     Test::new(servers).args(["release", "-q", "--name", name, "--token", token]).run();
 }
 
-/// What `status --format json` says of one lock.
+/// The JSON that `status` prints about one lock.
 #[track_caller]
 pub(crate) fn status<W: Where + ?Sized>(servers: &W, name: &str) -> serde_json::Value {
     let test = Test::new(servers).args(["status", "--format", "json", name]);
@@ -75,8 +76,8 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node. With a majority, a call need not wait for the other nodes: if a busy
-/// machine has left a node out, this releases the lock and takes it again.
+/// Takes a lock for 30 seconds on every node. A call ends once a majority has granted: if a node still lacks the lock
+/// 500 ms later, this releases the lock and takes it again.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
@@ -134,14 +135,15 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
             return false;
         };
         let one_line = !line.contains(|c: char| c.is_control());
-        // Lower case, but for a variable's name.
+        // A message begins in lower case, unless it begins with a variable's name.
         let begins = !line.starts_with(char::is_uppercase) || line.starts_with("RED");
         let stop = line.ends_with('.') && !line.ends_with("...");
         one_line && begins && !stop && fragments.iter().all(|fragment| line.contains(fragment.as_str()))
     })
 }
 
-/// The output of a call with these arguments: the message alone, or, with --wait or --timeout, as the last line.
+/// The output of a call with these arguments: the message alone, or, with --wait or --timeout, the message as the last
+/// line.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
         true => at_last(message),
@@ -158,7 +160,8 @@ pub(crate) fn at_last(message: Pattern) -> Pattern {
     })
 }
 
-/// Any number of redlock's lines, each with one of these texts in it, or none: how much is said depends on the moment.
+/// Any number of redlock's lines, or no line; each line has one of these texts in it. The moment decides how much
+/// redlock says.
 pub(crate) fn perhaps<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     when(format!("perhaps lines of redlock's, each with one of {fragments:?}"), move |text| {
@@ -196,7 +199,7 @@ pub(crate) fn lost(why: &str) -> Pattern {
 }
 
 /// The lines of `run` about a lost lease. The last line sums up, and has these fragments. Lines before it may say that
-/// a renewal failed, that the job was sent SIGTERM, and that SIGKILL takes its time.
+/// a renewal failed, that the job was sent SIGTERM, and that SIGKILL has not ended a process yet.
 pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     let last = message(fragments);
     when(format!("the lines of a loss, {last:?}"), move |text| {

@@ -40,7 +40,7 @@ impl Drop for Busy {
     }
 }
 
-/// A number below `limit`.
+/// A random number below `limit`.
 pub(crate) fn rand(limit: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % limit
 }
@@ -75,8 +75,7 @@ pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     (reader, writer)
 }
 
-/// A terminal that takes only `room` bytes more: the end of its keyboard and screen, which nobody reads, and the end
-/// for programs.
+/// A terminal that takes only `room` bytes more: its master, which nobody reads, and its slave, the end for programs.
 pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
     static CAPACITY: OnceLock<usize> = OnceLock::new();
     let fill = |most: usize| {
@@ -84,8 +83,8 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // Byte by byte: the capacity depends on the sizes of the pieces. A worker of the kernel makes room between both
-        // ends, on a busy machine after some time.
+        // Byte by byte: the capacity depends on the sizes of the pieces. A worker of the kernel moves bytes to the
+        // other end, and so makes room; on a busy machine this takes time.
         while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),
@@ -116,7 +115,7 @@ where
     fcntl(target, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
 }
 
-/// Options of `unshare` for a namespace, if this machine allows one.
+/// These options of `unshare`, with `-r` if this user needs it; none if this machine allows no such namespace.
 pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut options = options.to_vec();
     if !nix::unistd::geteuid().is_root() {

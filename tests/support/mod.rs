@@ -1,5 +1,5 @@
 //! The tools of the tests: real servers, a builder of calls that fails at any unexpected output, proxies that
-//! misbehave, waits with a deadline. Of redlock's messages, this room knows the common form and a few words.
+//! misbehave, waits with a deadline. This room knows only the common form and a few words of redlock's messages.
 
 mod chance;
 mod cluster;
@@ -62,7 +62,7 @@ use std::time::{Duration, Instant};
 /// tests.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// Polls `condition` until it holds; fails the test, saying `what`, when it does not within `deadline`.
+/// Polls `condition` until it is true. If it is not true within `deadline`, the test fails with the text `what`.
 #[track_caller]
 pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -83,7 +83,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// How long this machine takes at present to run a command that does nothing: the longest of five times.
+/// How long this machine takes at present to run a command that does nothing: the longest of five measurements.
 pub(crate) fn slowness() -> Duration {
     let time = |_| {
         let start = Instant::now();
@@ -93,7 +93,7 @@ pub(crate) fn slowness() -> Duration {
     (0..5).map(time).max().unwrap()
 }
 
-/// A directory, deleted when this is dropped. The path is short, since that of a Unix socket is limited.
+/// A directory, deleted when the value is dropped. The path is short: a Unix socket's path has 107 bytes at most.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 
@@ -141,7 +141,7 @@ impl Directory {
         path
     }
 
-    /// A command that is found, may be executed, and cannot: its interpreter does not exist.
+    /// A command that exists and has the permission to be executed, but cannot start: its interpreter does not exist.
     pub(crate) fn without_interpreter(&self) -> String {
         self.program("without-interpreter", "#!/no/such/interpreter\n").to_str().unwrap().to_owned()
     }

@@ -32,8 +32,8 @@ impl Monitor {
         Monitor { lines, stream }
     }
 
-    /// Everything so far, calls from inside scripts (`[0 lua]`) included. A request of its own comes last, so that
-    /// nothing before is missed.
+    /// All requests so far, calls from inside scripts (`[0 lua]`) included. To miss none, this sends a marker, and
+    /// waits until MONITOR shows the marker.
     pub(crate) fn lines(&self, redis: &Redis) -> Vec<String> {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
         redis.command(&["ECHO", &marker]);

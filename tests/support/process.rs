@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Kills the process when the thread that starts it ends: no server outlives a test binary that was itself killed.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
-    // SAFETY: prctl is async-signal-safe, and nothing else happens between fork and exec.
+    // SAFETY: prctl is async-signal-safe, and the closure calls nothing else.
     unsafe {
         command.pre_exec(|| {
             #[cfg(target_os = "linux")]
@@ -49,7 +49,7 @@ pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     line.map(|line| line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Processes whose ends can be waited for without looking over and over, children of the test or not.
+/// Processes, children of the test or not. A test can wait for their ends, and notices each end at once.
 #[derive(Debug)]
 pub(crate) struct Watched(Vec<OwnedFd>);
 
@@ -65,7 +65,7 @@ impl Watched {
         Watched(pids.iter().filter_map(open).collect())
     }
 
-    /// Waits until all have ended; tells whether they have within the deadline.
+    /// Waits until all have ended; false if this takes longer than the deadline.
     pub(crate) fn all_end(&self, deadline: Duration) -> bool {
         let until = Instant::now() + deadline;
         self.0.iter().all(|fd| {
@@ -95,7 +95,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Every live process whose environment, as of its start, has the line `TEST_TAG=<tag>`, wherever it went since.
+/// Every live process whose environment, as of its start, has the line `TEST_TAG=<tag>`; orphans are found too.
 pub(crate) fn tagged(tag: &str) -> Vec<u32> {
     let line = format!("TEST_TAG={tag}");
     all()
@@ -110,7 +110,7 @@ fn all() -> impl Iterator<Item = u32> {
     std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// State and parent, from /proc/PID/stat; the process' name may hold anything, so what follows its last `)` counts.
+/// State and parent, from /proc/PID/stat. The process' name may contain anything, so this reads behind the last `)`.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let line = String::from_utf8_lossy(&line);

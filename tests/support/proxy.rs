@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a server that can be told to misbehave, while connections are open too.
+//! A TCP proxy in front of a server. A test can tell the proxy to misbehave, even while connections are open.
 
 use super::Redis;
 use nix::libc;
@@ -19,8 +19,7 @@ pub(crate) enum Mode {
     Pass,
     /// Passes everything on, this much later in each direction.
     Delay(Duration),
-    /// Passes everything on this much later in each direction; what comes before this moment, this much after the
-    /// moment.
+    /// As `Delay`, but whatever comes before this moment is treated as if it came at this moment.
     Hold(Instant, Duration),
     /// Accepts and swallows: nothing arrives, nothing comes back.
     BlackHole,
@@ -30,7 +29,7 @@ pub(crate) enum Mode {
     Cut,
     /// Requests arrive; replies come one byte at a time, this far apart.
     Drip(Duration),
-    /// Answers every request with these bytes itself.
+    /// Answers each packet with these bytes itself.
     Garbage(Vec<u8>),
     /// Answers each request with this error itself.
     Refuse(String),
@@ -53,7 +52,8 @@ pub(crate) enum Break {
     BlackHole,
 }
 
-/// A listener on 127.0.0.1 that passes on to one server. It closes everything when it is dropped.
+/// A listener on 127.0.0.1 that passes connections on to a server, or to several in turn. When the value is dropped,
+/// all connections are closed.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
@@ -168,8 +168,8 @@ impl Proxy {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
-    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones
-    /// work.
+    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New
+    /// connections work.
     pub(crate) fn half_open(&self) {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
@@ -188,13 +188,13 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How often clients have sent something, of whatever length.
+    /// How many chunks clients have sent, of whatever length.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// Counts the bytes that clients send from now on, and breaks the connection that carries byte `byte`, behind it.
-    /// New connections work.
+    /// Counts the bytes that clients send from now on, and breaks the connection that carries byte `byte`, right behind
+    /// this byte. New connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
     }
@@ -333,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// The same on the way back.
+    /// The pieces of a chunk on its way to the client, and how long each waits.
     fn reply(&self, chunk: Vec<u8>, client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         let pieces = match self.mode() {
             Mode::Pass => vec![(Duration::ZERO, chunk)],
@@ -360,7 +360,7 @@ impl Shared {
     }
 }
 
-/// What comes from a client.
+/// The stream that comes from a client; counts resets.
 struct Client {
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -379,7 +379,7 @@ impl Read for Client {
 /// How many requests begin in this chunk.
 fn requests(mut chunk: &[u8]) -> usize {
     let mut count = 0;
-    // A number behind this mark, and the rest.
+    // The number between this mark and the end of the line, and the rest behind the line.
     fn number(chunk: &[u8], mark: u8) -> Option<(usize, &[u8])> {
         let end = chunk.windows(2).position(|pair| pair == b"\r\n")?;
         let digits = std::str::from_utf8(chunk[..end].strip_prefix(&[mark])?).ok()?;
@@ -405,14 +405,15 @@ fn reset(stream: &TcpStream) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The way out. The thread that reads also writes, until a piece has to wait; from then on another thread writes.
+/// The outlet of a pump. The thread that reads also writes, until a piece has to wait; from then on another thread
+/// writes.
 enum Outlet<W> {
     Direct(W),
     Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
     Closed,
 }
 
-/// A stream whose other end can be told that there is no more.
+/// A stream that can tell its other end that no more bytes come.
 trait Close: Write {
     fn close(&self);
 }

@@ -1,5 +1,5 @@
-//! A terminal with an interactive shell in it, as a person would have: keys are typed, and what the screen shows is
-//! waited for.
+//! A terminal with an interactive shell, as a person would have. A test types keys, and waits for what the screen
+//! shows.
 
 use super::running::Output;
 use super::{Directory, SOON, Test, Where, send, tagged};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The prompt of the shell. No line that a test types contains this text.
 const PROMPT: &str = "%% ";
 
-/// A terminal and its shell. When it is dropped, everything in it is killed.
+/// A terminal and its shell. When the value is dropped, all processes in the terminal are killed.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     test: Test,
@@ -41,13 +41,13 @@ impl Terminal {
         Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
     }
 
-    /// The same with a shell that people edit their lines in: bash, zsh or fish, without anything of its user's.
+    /// The same with a shell in which people edit their lines (bash, zsh or fish), without the user's configuration.
     #[track_caller]
     pub(crate) fn editing<W: Where + ?Sized>(servers: &W, shell: &str) -> Terminal {
         let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");
         let arguments: &[&str] = match shell {
             "bash" => &["--norc", "--noprofile", "-i"],
-            // A % in the prompt is nothing special.
+            // The last option keeps a % in the prompt as it is.
             "zsh" => &["-f", "-i", "+o", "prompt_percent"],
             _ => &["--no-config", "-i", "-C", &prompt],
         };
@@ -86,7 +86,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows `text` after what was waited for last; returns everything up to there.
+    /// Waits until the screen shows `text`, behind the text that the last wait has found; returns everything up to
+    /// there.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {
@@ -95,7 +96,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the shell's prompt; it then has its terminal back.
+    /// Waits for the shell's prompt. The shell must then have its terminal back.
     #[track_caller]
     pub(crate) fn prompts(&self) -> String {
         let shown = self.shows(PROMPT);
@@ -136,7 +137,7 @@ impl Terminal {
         self.screen.all()
     }
 
-    /// Every live process in this terminal but its shell, wherever it went.
+    /// All live processes in this terminal except its shell, orphans included.
     pub(crate) fn others(&self) -> Vec<u32> {
         let mut pids = tagged(self.test.tag());
         pids.retain(|pid| *pid != self.shell.id());

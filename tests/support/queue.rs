@@ -1,10 +1,10 @@
-//! A line of waiters for one lock, whose places are known: each is started when those before it are in the queue.
+//! Waiters in line for one lock, in a known order: each is started once all before it are in the queue.
 
 use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lock `backup`, and who queues for it.
+/// The lock `backup`, and its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line;
 
@@ -14,7 +14,7 @@ impl Line {
     const QUEUE: &'static str = "{redlock:backup}:\u{1f}queue";
     const RESERVED: &'static str = "{redlock:backup}:\u{1f}reserved";
 
-    /// How many are in the queue of this node.
+    /// How many waiters are in the queue of this node.
     #[track_caller]
     pub(crate) fn length(redis: &Redis) -> usize {
         redis.query(&["ZCARD", Line::QUEUE])
@@ -32,7 +32,7 @@ impl Line {
         redis.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "{redlock:backup}:\u{1f}w:*"]).len()
     }
 
-    /// Neither a queue nor a reservation is left.
+    /// Whether the node has neither a queue nor a reservation.
     #[track_caller]
     pub(crate) fn is_clean(redis: &Redis) -> bool {
         !redis.exists(Line::QUEUE) && !redis.exists(Line::RESERVED)
@@ -61,7 +61,7 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes have the same token other than `token`, and returns this token.
+    /// Waits until most of the nodes have the same new token in place of `token`, and returns the new token.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -117,7 +117,8 @@ impl Numbered {
     }
 }
 
-/// Callers who take the lock `backup` over and over, and note in the file `order` of their directory what they see.
+/// Callers who take the lock `backup` over and over. Each job notes its fencing token in the file `order` of their
+/// directory, or `two` if another job runs at the same time.
 #[derive(Debug)]
 pub(crate) struct Contenders {
     directory: Arc<Directory>,
@@ -128,14 +129,14 @@ impl Contenders {
     /// Starts `count` callers, each with `jobs` jobs and these arguments of `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
-        // The file's lock goes with the job, however that ends.
+        // The kernel frees the lock of the file `busy` when the job ends, in whatever way.
         let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
         std::fs::write(directory.path().join("job"), job).unwrap();
         let script = format!(
             "for job in $(seq {jobs}); do redlock run -q --name backup --wait 30s {arguments} -- sh ./job; done; true"
         );
         let contender = |_| {
-            // In some tests the servers fail, and the callers tell of that.
+            // In some tests the servers fail, and the callers report this.
             let test = Test::sh(servers, &script).in_directory(&directory).stderr(any());
             test.within(Duration::from_secs(120)).spawn()
         };

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A running server. When the test fails, its log is printed; when it is dropped, the server dies.
+/// A running server. When the value is dropped, the server dies; if the test has failed, the server's log is printed.
 #[derive(Debug)]
 pub(crate) struct Redis {
     directory: Directory,
@@ -31,7 +31,7 @@ impl ServerClock {
     /// Sets how far the server's clock is ahead of this machine's.
     pub(crate) fn set(&self, ahead: Duration) {
         let microseconds = i64::try_from(ahead.as_micros()).unwrap();
-        // In place: the server has the file mapped.
+        // The test writes in place, since the server has the file mapped.
         let file = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &microseconds.to_ne_bytes(), 0).unwrap();
     }
@@ -143,7 +143,7 @@ impl Redis {
     /// The server that `launch` starts on a port of its own.
     pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
         let mut log = String::new();
-        // Another process may take the port in between; the server then ends at once.
+        // Another process may take the port first; the server then ends at once.
         for _ in 0..5 {
             let mut redis = launch(free_port());
             if redis.became_ready() {
@@ -160,7 +160,7 @@ impl Redis {
     }
 
     /// Several servers that say they were started this many seconds ago; less than 0: in the future, as after a clock
-    /// that was set back.
+    /// was set back.
     pub(crate) fn aged(count: usize, seconds: i64) -> Vec<Redis> {
         let servers: Vec<Redis> = (0..count).map(|_| Redis::launch_aged(&[], None, seconds)).collect();
         servers.iter().for_each(Redis::ready);
@@ -217,7 +217,7 @@ impl Redis {
         }
     }
 
-    /// Whether the server answers; false when it has ended instead.
+    /// Waits until the server answers; false if it ends instead.
     fn became_ready(&mut self) -> bool {
         let start = Instant::now();
         while start.elapsed() < SOON {
@@ -233,7 +233,8 @@ impl Redis {
     }
 
     fn pings(&self) -> bool {
-        // A server that asks for a password or is still a replica in the making answers an error, which is an answer.
+        // An error other than LOADING is an answer, too: a server may ask for a password, or be a replica that has no
+        // data yet.
         match self.try_connection() {
             Ok(mut connection) => match redis::cmd("PING").query::<String>(&mut connection) {
                 Ok(_) => true,
@@ -283,7 +284,7 @@ impl Redis {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// A connection for raw commands, which fails rather than waits when the server hangs.
+    /// A connection for raw commands. If the server hangs, a command fails after [`SOON`].
     #[track_caller]
     pub(crate) fn connection(&self) -> redis::Connection {
         self.try_connection().unwrap()
@@ -388,7 +389,7 @@ impl Redis {
         self.restart_aged(0);
     }
 
-    /// The same, but it says that it was started this many seconds ago.
+    /// As [`Redis::restart`], but the server says that it was started this many seconds ago.
     #[track_caller]
     pub(crate) fn restart_aged(&mut self, seconds: i64) {
         self.age = seconds;
@@ -396,7 +397,7 @@ impl Redis {
         self.ready();
     }
 
-    /// The same, but does not wait until it serves.
+    /// Restarts the server, and does not wait until it serves.
     pub(crate) fn restart_unready(&mut self) {
         if alive(self.pid()) {
             self.kill();
@@ -449,7 +450,7 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster needs the port 10000 above.
+/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster uses the port that is 10,000 higher.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

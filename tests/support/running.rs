@@ -1,4 +1,4 @@
-//! A call that is under way: reading what it says line by line, sending it signals, waiting for its end.
+//! A call that is under way: a test can read its output line by line, send it signals, and wait for its end.
 
 use super::{Directory, Ended, Finished, Pattern, SOON, Test, descendants, eventually, name, send, tagged};
 use nix::sys::signal::Signal;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// A call under way. When it is dropped, it and everything that it started is killed.
+/// A call under way. When the value is dropped, the call and all processes that it started are killed.
 #[derive(Debug)]
 pub(crate) struct Running {
     test: Test,
@@ -52,7 +52,7 @@ impl Running {
         self.test.tag()
     }
 
-    /// Every live process of this call but the first one, wherever it went.
+    /// All live processes of this call except the first, orphans included.
     pub(crate) fn others(&self) -> Vec<u32> {
         let mut pids = tagged(self.tag());
         pids.retain(|pid| *pid != self.pid());
@@ -70,14 +70,14 @@ impl Running {
         find().unwrap()
     }
 
-    /// Everybody of the job: all live processes of this call but redlock and its keeper.
+    /// The processes of the job: all live processes of this call except redlock and its keeper.
     pub(crate) fn job(&self) -> Vec<u32> {
         let mut pids = self.others();
         pids.retain(|&pid| name(pid) != "redlock-keeper");
         pids
     }
 
-    /// Waits until standard output is closed, so every process that had it is dead; tells whether this is in time.
+    /// Waits until no process has standard output open; false if this takes longer than the deadline.
     pub(crate) fn output_closes(&self, deadline: Duration) -> bool {
         self.stdout.ends(deadline)
     }
@@ -136,7 +136,7 @@ impl Running {
         self.stdout.all()
     }
 
-    /// Whether it has ended.
+    /// Whether the call has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.poll().is_some()
     }
@@ -149,7 +149,7 @@ impl Running {
         self.ended
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the call.
     #[track_caller]
     pub(crate) fn wait(&mut self, deadline: Duration) -> Ended {
         let start = Instant::now();
@@ -235,7 +235,7 @@ pub(super) struct Output(Arc<(Mutex<Buffer>, Condvar)>);
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// How much of it the test has read.
+    /// How many of the bytes the test has read.
     read: usize,
     ended: bool,
 }
@@ -275,7 +275,7 @@ impl Output {
         Some(line)
     }
 
-    /// Everything up to the next `text`, which must come within the deadline, with it.
+    /// Everything up to and including the next `text`; none if `text` does not come within the deadline.
     pub(super) fn up_to(&self, text: &str, deadline: Duration) -> Option<String> {
         let find = |buffer: &Buffer| {
             let rest = &buffer.bytes[buffer.read..];
@@ -292,7 +292,7 @@ impl Output {
         Some(found)
     }
 
-    /// Whether the other side is closed within the deadline.
+    /// Waits until nobody can write any more; false if this takes longer than the deadline.
     fn ends(&self, deadline: Duration) -> bool {
         let (buffer, changed) = &*self.0;
         let guard = changed.wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended).unwrap().0;

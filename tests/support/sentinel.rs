@@ -11,7 +11,7 @@ pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
 /// A service with three Sentinels.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
-    /// The first one was the primary in the beginning.
+    /// The first server is the primary at the start.
     pub(crate) servers: Vec<Redis>,
     sentinels: Vec<Sentinel>,
 }
@@ -37,7 +37,7 @@ impl Sentinels {
     pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
     const HASTY: &'static str = "sentinel down-after-milliseconds mymaster 500";
 
-    /// A primary with this many replicas; the Sentinels do not take a silent primary for dead.
+    /// A primary with this many replicas; the Sentinels take a silent primary for dead only after a minute.
     pub(crate) fn start(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }
@@ -56,7 +56,8 @@ impl Sentinels {
         Sentinels::with(replicas, &arguments, &lines.join("\n"))
     }
 
-    /// The same, with further arguments for each server and lines of configuration for each Sentinel.
+    /// A primary with this many replicas, with further arguments for each server, and lines of configuration for each
+    /// Sentinel.
     pub(crate) fn with(replicas: usize, arguments: &[&str], lines: &str) -> Sentinels {
         let launch = if arguments.contains(&"--tls-cert-file") { Redis::with_tls_port } else { Redis::with_tcp };
         let primary = launch(&[arguments, &["--repl-diskless-sync-delay", "0"]].concat());
@@ -76,10 +77,10 @@ impl Sentinels {
         let wanted = replicas.to_string();
         eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
         ask(&["DEL", "replicated"], &mut connection);
-        // Each Sentinel is told of the others: to find them takes seconds.
+        // The test tells each Sentinel of the others: to find each other would take them seconds.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         loop {
-            // Another test may take one of the ports in between; that Sentinel then ends at once.
+            // Another test may take one of the ports first; the Sentinel with this port then ends at once.
             let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
             let start = |me| Sentinel::start(me, &peers, &servers[0], &ports, lines);
             let mut sentinels: Vec<Sentinel> = peers.iter().map(start).collect();
@@ -121,7 +122,7 @@ impl Sentinels {
         self.sentinels[sentinel].child.wait().unwrap();
     }
 
-    /// Tells a Sentinel something.
+    /// Sends a command to a Sentinel; the command must succeed.
     #[track_caller]
     pub(crate) fn command(&self, sentinel: usize, words: &[&str]) {
         let mut request = redis::cmd(words[0]);
@@ -167,7 +168,7 @@ impl Sentinel {
         Sentinel { directory, child, port: *port, plain_port, password }
     }
 
-    /// Whether the Sentinel answers; false if it has ended instead.
+    /// Waits until the Sentinel answers; false if it ends instead.
     fn became_ready(&mut self) -> bool {
         let mut ended = false;
         eventually(SOON, "the Sentinel answers", || {

@@ -1,4 +1,4 @@
-//! A program that takes as long to start as a test wants: real ones do on a network's file system that is slow.
+//! A program that starts as late as a test wants, like a program on a slow network file system.
 
 use super::Directory;
 use nix::libc;
@@ -22,7 +22,8 @@ impl Slow {
         let slow = Slow { file, path };
         // The kernel sends SIGURG when exec asks for the lease: SIGIO, the default, would end this process.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
-        // A child that another test is forking has a copy of the descriptor until it executes.
+        // The kernel refuses the lease while another process has the file open: a child that another test forks has a
+        // copy of the descriptor until exec.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
         slow
     }
@@ -31,7 +32,7 @@ impl Slow {
         self.path.to_str().unwrap()
     }
 
-    /// Waits until somebody starts the script.
+    /// Waits until a process tries to execute the script.
     #[track_caller]
     pub(crate) fn is_asked(&self) {
         super::eventually(super::SOON, "exec", || self.control(libc::F_GETLEASE, 0) != libc::F_WRLCK);

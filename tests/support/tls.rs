@@ -24,13 +24,13 @@ impl Authority {
         authority
     }
 
-    /// Its own certificate.
+    /// The authority's own certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.0.path().join("ca.pem")
     }
 
-    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for this many days; already over if
-    /// negative.
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for this many days; expired if the
+    /// number is negative.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
@@ -80,7 +80,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// A server whose certificate and authority are as they should be.
+    /// A server with a valid certificate, and the authority that issued the certificate.
     pub(crate) fn start() -> (Tls, Authority) {
         let authority = Authority::new();
         let tls = Tls::with(&authority, &authority.issue("DNS:localhost", 2), &["--tls-auth-clients", "no"]);

@@ -22,8 +22,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a file and the files that it includes, unless the script has them: without comment lines and indentation. A
-/// server reads only 16 kB from a client that has gone: a TAKE and the UNDO behind it have to fit in that.
+/// Adds a file and the files that it includes, unless the script has them. Leaves out comment lines and indentation: a
+/// server reads only 16 kB from a client that has gone, and a TAKE and the UNDO behind it have to fit in that.
 fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::Result<()> {
     if included.iter().any(|file| file == name) {
         return Ok(());

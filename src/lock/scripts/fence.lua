@@ -5,8 +5,7 @@
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end
 local fence, count = tonumber(ARG.fence), counter(ARG.slot)
--- A counter that is ahead of a shared lease does no harm: shared leases add nothing to it, so only a later writer has
--- raised it.
+-- A counter that is ahead of a shared lease does no harm: the next writer's number is larger than the counter.
 if count > fence and claim ~= 'shared' then return answer_from_reads('higher') end
 set_counter(digits(math.max(count, fence)), ARG.slot)
 local record = record_of(ARG.token)

@@ -1,6 +1,6 @@
 -- Tells who has a lock and who waits for it. Changes nothing.
--- ARG: bytes (how many of a value to return; nil: all), most (how many holders to name), named (a token: its holder is
---      named too), waiters (how many to name; nil: none)
+-- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to name), named (a token: its
+--      holder is named too), waiters (how many to name; nil: none)
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, each with holds;
 --      waiting, clock); clock is in ms;
 --      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (for each 1 if it listens,

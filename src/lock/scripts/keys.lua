@@ -7,7 +7,7 @@
 --       slots (sorted set: token -> slot), fences (hash: slot -> counter, all)
 -- A lock with several holders has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
 -- takes the mark for its own token. Then members lists the leases, `member:TOKEN` is the record of each, and lease has
--- the fields `longest` (the longest ttl), `revoked` (when in us, and by whom: revokes all members that were granted
+-- the fields `longest` (the longest ttl), `revoked` (when, in us, and by whom: revokes all members that were granted
 -- before) and `some_kept` (a member is kept though its job has ended).
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is the claim on the lock (see fits), nil for a command that
 --       takes no lease. The head of a script names its other arguments. A missing argument is nil.

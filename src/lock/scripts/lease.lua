@@ -20,7 +20,8 @@ local function until_end(token)
 end
 
 -- The revoker of the lease with this record: `by` if the lease was revoked alone, else the revoker of all members, if
--- the lease was granted (`since`, us) before that. (A lease from the future was granted before the clock was set back.)
+-- the lease was granted (`since`, us) before that revocation. (A lease from the future was granted before the clock was
+-- set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''

@@ -1,7 +1,7 @@
 -- needs state
 -- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
--- Cost: hand_over one call if the line is empty, else 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE, PUBLISH, SET; and
--- one more PUBLISH if there is a second in line.
+-- Cost: hand_over makes 1 call if the line is empty, else 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE, PUBLISH, SET;
+-- and one more PUBLISH if there is a second in line.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
 -- Deletes the lease of this token, which has the lock.
@@ -38,13 +38,13 @@ local function fits(asked)
 end
 
 -- Calls the first in line that listens, and reserves the lock for this waiter. If the first does not fit, or the lock
--- is reserved already, only tells the first to keep watch: a new reservation would overwrite the old one. Returns the
+-- is reserved already (a new reservation would overwrite the old one), only tells the first to keep watch. Returns the
 -- name of the called waiter, false if the line is empty, nil if the first in line is not called. If the first is `me`,
 -- the caller itself, takes `me` out of the line and returns it, without a call and a reservation.
 local function call_next(me)
-  -- The claim by which `fits` judges a waiter, from the first letter of the waiter's name. The letter of a slot does not
-  -- tell the number of slots, so a waiter for a slot counts as asking for the present number. If it asks for another
-  -- number, it is called too, and its take is refused.
+  -- The claim by which `fits` judges a waiter, from the first letter of the waiter's name. The letter of a slot does
+  -- not tell the number of slots, so a waiter for a slot counts as asking for the present number. If the waiter asks
+  -- for another number, it is called too, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
@@ -71,8 +71,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- A server sends the later of two messages first, and the call must arrive first. So the second in line is told
-      -- before the first is called, even if the first turns out to be dead.
+      -- A server sends the later of a script's two messages first, and the call must arrive first. So the second in
+      -- line is told before the first is called, even if the first turns out to be dead.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -83,8 +83,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: otherwise
--- the client would get an error, and take a release or a grant that is done for a failure.
+-- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: else the
+-- client would get an error for a release or a grant that the script has carried out.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -31,7 +31,7 @@ end
 
 -- Prepares to write these ended runs, the first of which ended at `first` (ms). Takes out of the log the runs that
 -- ended later; with `at`, also the runs in front of that position, and the run there, which is to be replaced. Returns
--- all but the replaced run, in the order of their ends.
+-- the given runs and the runs taken out, without the replaced run, in the order of their ends.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -47,8 +47,8 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the known run ended earlier; or its end lies in the
--- future, since the clock was set back.
+-- True if this run becomes the last `result` (success or failure): the known run ended earlier, or the known run's end
+-- lies in the future, since the clock was set back.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
@@ -84,7 +84,7 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- The time at which force ended the run; nil if the run began later, or its lease had ended before, at `deadline`.
+-- The time at which the run was ended by force; nil if the run began later, or its lease ended before, at `deadline`.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end

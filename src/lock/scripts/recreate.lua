@@ -4,7 +4,7 @@
 --      ms), entry (see grant.lua), run_id (of the server that said gone; nil: INFO is refused), alone (the only node),
 --      newest (see take.lua)
 -- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node,
---      and it has granted a later lease since), revoked (by), other (holders)
+--      and its counter is ahead: it granted a later lease, or force ended this lease), revoked (by), other (holders)
 -- Cost: 19 calls.
 -- include lease, memory
 local who, _, run_id = node()

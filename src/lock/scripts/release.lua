@@ -10,8 +10,8 @@
 --      run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 --      unnoted, unwritten (the server's reason why `once`, and why the rest of the memory, could not be written)
--- Reads K, H and L, and for an inner hold nothing else; deletes K, L, H (of a member its record, and its part of M and
--- P), calls the next, and writes the memory.
+-- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L, H (of a member its record, and its
+-- part of M and P), calls the next, and writes the memory.
 -- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.
 -- include end
 
@@ -215,7 +215,7 @@ elseif keep then
 else
   redis.call('DEL', R)
 end
--- This node alone cannot know whether the lease was lost: ARG.gone comes from a client that has all nodes' answers.
+-- This node alone cannot know whether the lease was lost: ARG.gone comes from a client that has asked all nodes.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')

@@ -2,7 +2,7 @@
 -- ARG: token (nil: all leases), by (user@host), force (end them at once),
 --      free (the lock was seen to be free: ends no lease, and forgets the number of --newest)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
---      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
+--      cannot be told to stop), gone (node), other (holders), forgot (newest, clock in ms)
 -- Leases that are kept though their jobs have ended are freed.
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory

@@ -7,7 +7,7 @@
 --      newest (a number: nothing is granted if a larger one has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens of the caller's earlier tries, with spaces: this node has not confirmed that it undid them)
+--      earlier (tokens of the caller's earlier tries, separated by spaces: this node has not yet confirmed an undo)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
@@ -15,8 +15,8 @@
 --      other-claim (holders, node), ran (success, clock in ms, came: how many ms ago the host had come to the lock
 --      before; nil for a waiter), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
--- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN, ENDS
--- and VISITS.
+-- Reads K, R, Q, S, ENDS, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record),
+-- OPEN, ENDS and VISITS.
 -- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, and 2 of those for a new host.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()

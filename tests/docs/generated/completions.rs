@@ -1,5 +1,5 @@
-//! The completions: completions/src/redlock.{bash,zsh,fish}, in which words like @OPTIONS@ stand for what the definition of the
-//! command line says.
+//! The completions: completions/src/redlock.{bash,zsh,fish}, in which words like @OPTIONS@ stand for parts of the
+//! definition of the command line.
 
 use super::{Files, cli, text};
 use clap::{Arg, ArgAction, Command, ValueHint};
@@ -25,7 +25,7 @@ pub(super) fn scripts() -> Files {
 fn bash(redlock: &Command) -> Meanings {
     let options = all(redlock).map(|command| {
         let name = if command.get_name() == "redlock" { "''" } else { command.get_name() };
-        // The long form is enough where there is one.
+        // If an option has a long form, this form is enough.
         let options = options(command).map(|option| forms(option).pop().unwrap());
         format!("    {name}) options='{}' ;;", joined(options, " "))
     });
@@ -174,7 +174,7 @@ fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     options.flat_map(forms).filter(move |form| !others.contains(form))
 }
 
-/// How many values an option takes at least; None for one that takes none at all.
+/// How many values an option takes at least; None for an option without values.
 fn least_values(option: &Arg) -> Option<usize> {
     option.get_action().takes_values().then(|| option.get_num_args().unwrap().min_values())
 }
@@ -193,7 +193,7 @@ fn is_format(option: &Arg) -> bool {
     option.get_long() == Some("format")
 }
 
-/// The values of `--format` that this command accepts; before its name, all of them.
+/// The values of `--format` that this command accepts; for `redlock` itself, all values.
 fn formats(command: &Command) -> String {
     match command.get_name() {
         "redlock" => choices(command.get_arguments().find(|option| is_format(option)).unwrap()),

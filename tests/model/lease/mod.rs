@@ -9,12 +9,12 @@
 //!
 //! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has
 //!   not restarted);
-//! * each lease that is won has a larger fencing token than those won before; a reader's is no smaller than that of the
-//!   writers before it, and smaller than that of the next writer; each place has tokens of its own;
-//! * a node on which a later lease was granted is not given an earlier one again (one node), and a client that believes
-//!   in its lease has not been overtaken (several);
-//! * a lease that `release --force` has deleted on all nodes, none of which has forgotten anything, has no quorum any
-//!   more.
+//! * the fencing token of a lease that is won is larger than those of the leases won before it. A reader's may also be
+//!   equal to a writer's before it, and is smaller than the next writer's; each place has fencing tokens of its own;
+//! * one node: a node that has granted a later lease does not re-create an earlier one. Several nodes: a client that
+//!   believes in its lease has not been overtaken by a later lease;
+//! * if `release --force` has deleted a lease on all nodes, and no node has forgotten anything, the lease has no quorum
+//!   any more.
 
 use super::fencing;
 use super::recreate::{Backing, NodeReport, Round, judge};
@@ -29,7 +29,7 @@ mod table;
 /// A clause of the table (or of a script) that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
-    /// All of them are there.
+    /// No clause is left out.
     Nothing,
     /// A node in quarantine has no vote.
     Quarantine,
@@ -39,13 +39,13 @@ pub(super) enum Without {
     PassedByNow,
     /// Re-creation at once only while the node is in quarantine, or is the only node.
     StillQuarantined,
-    /// Else re-creation only if q others confirm.
+    /// If not at once, re-creation only if q others confirm.
     ByOthers,
-    /// A node in quarantine gets the lease only if an earlier run of it confirmed.
+    /// A node in quarantine gets the lease only if an earlier run of the node confirmed.
     NotWhileQuarantined,
     /// A lease that is gone on the same run of the node, before the deadline, was deleted: no re-creation.
     RemovedOnPurpose,
-    /// And none on this node for the rest of the lease.
+    /// After such a deletion, no re-creation on this node for the rest of the lease.
     ForTheRestOfTheLease,
     /// The request names the run of the node.
     RunInRequest,
@@ -53,9 +53,10 @@ pub(super) enum Without {
     CounterInScript,
     /// Answers after the end of validity count for nothing.
     InTime,
-    /// Another's key voids the node's deadline.
+    /// The key of another client voids the node's deadline.
     VoidByAnother,
-    /// Another's key before the deadline: ours was deleted, so no re-creation on this node for the rest of the lease.
+    /// The key of another client, before the deadline, means that ours was deleted: no re-creation on this node for the
+    /// rest of the lease.
     AnotherAfterRemoval,
     /// *Gone* voids the node's deadline, unless the lease is re-created at once.
     VoidByGone,
@@ -65,19 +66,19 @@ pub(super) enum Without {
     RunOfConfirmation,
     /// A try at another place has another token.
     PlaceOfToken,
-    /// Leases of one shape do not fit beside those of another.
+    /// Slots of different limits do not fit beside each other.
     Shape,
-    /// The client's clock counts if too few nodes have a counter.
+    /// The client's clock counts if fewer than q nodes have a counter.
     ReaderSeeds,
-    /// ... also if some nodes have a counter, but fewer than q.
+    /// The client's clock counts also if some nodes, but fewer than q, have a counter.
     QuorumCounts,
-    /// One of several nodes, if it has no counter, does not take a reader's clock as its counter.
+    /// With several nodes, a node without a counter does not take a reader's clock as its counter.
     NodeTellsNothing,
     /// A reader's fencing token is written back.
     ReaderWritesBack,
 }
 
-/// How a client has the lock.
+/// The claim of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Exclusive,
@@ -91,7 +92,7 @@ pub(super) enum Claim {
 pub(super) enum Held {
     Nowhere,
     Everywhere,
-    /// On any number of nodes from a quorum on.
+    /// On a quorum of nodes, or on more.
     Quorum,
 }
 
@@ -105,7 +106,7 @@ bounds! {
         restarts: u8 = 0,
         /// Nodes forget everything when they restart.
         forgets: bool = true,
-        /// Re-creations that arrive behind the next round.
+        /// How many re-creations may arrive after the next round was sent.
         late: u8 = 0,
         /// How often each client may try to take the lock.
         tries: [u8; 2] = [0, 1],
@@ -176,7 +177,7 @@ impl Bounds {
         matches!(state.clients[client].phase, Phase::Holding | Phase::Asking) && self.valid(state, client)
     }
 
-    /// Whether all nodes have heard that a lease is to be deleted.
+    /// Whether `--force` has deleted a lease on all nodes.
     fn is_forced(&self, state: &State) -> bool {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
@@ -193,7 +194,7 @@ impl Bounds {
         }
     }
 
-    /// Ends the lease; only its keys may remain to be deleted.
+    /// Ends the lease. Only its keys may stay behind: to be deleted if `leaves`, else to expire.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -275,7 +276,7 @@ impl Bounds {
         self.send(state, client, Kind::Take);
     }
 
-    /// Takes over what the real functions have made of a client's nodes.
+    /// Copies into the state what the real functions have decided about a client's nodes.
     fn take_over(&self, state: &mut State, client: usize, backing: &[Backing<i8, u8>]) {
         for (node, backing) in state.nodes.iter_mut().zip(backing) {
             let side = &mut node.sides[client];
@@ -292,7 +293,7 @@ impl Bounds {
         }
     }
 
-    /// Enough nodes have granted the lease: it is won, or its fencing token is written back first.
+    /// If enough nodes have granted the lease, the client wins it, or first writes its fencing token back.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -338,18 +339,18 @@ impl Bounds {
         Some(next)
     }
 
-    /// What is wrong with the fencing token of a lease that is won now at this place.
+    /// Returns the fault if the fencing token of a lease that is won now at this place does not fit.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
         let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        // A single node that restarts forgets its counter, and the clients' clocks may not have passed this yet.
+        // A single node that restarts forgets its counter, and the clients' clocks may still be behind that counter.
         let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// What is wrong with the fencing token that a reader gets from all nodes, most of which have not forgotten the
-    /// last one.
+    /// Returns the fault if a reader gets a new fencing token from all nodes, though a quorum of them has not forgotten
+    /// the last one.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -371,8 +372,7 @@ impl Bounds {
         one != other
     }
 
-    /// The largest fencing token that was won at this place, and 0; without places, that of writers, and that of
-    /// readers.
+    /// The largest fencing tokens that were won. For slots: at this place, and 0. Else: by writers, and by readers.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -395,7 +395,7 @@ impl Bounds {
         self.send(state, client, Kind::Extend);
     }
 
-    /// The client judges the answers that have come; others do not come in time.
+    /// The client judges the answers that have come. All other answers would come too late.
     fn judge(&self, state: &mut State, client: usize) {
         let mut backing = backing(state, client, self.nodes);
         let mut overtaken = false;
@@ -452,11 +452,11 @@ impl Bounds {
     }
 }
 
-/// What a client knows of its nodes, as the real functions have it.
+/// A client's knowledge of its nodes, in the types of the real functions.
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // A deadline that has passed since the round was sent counts as now.
+        // If a deadline has passed since the round was sent, the deadline is now.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -546,7 +546,8 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // A deletion that meets a restart may have to be repeated.
+                    // A deletion that meets a restart may have to be repeated. So a deletion begins only when each node
+                    // with the lease has confirmed it since the last restart.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

@@ -1,4 +1,4 @@
-//! The scripts: what a node does at once.
+//! The scripts: each is a single step of a node.
 
 use super::super::recreate::confirm;
 use super::state::{Client, EARLIER, Entry, Kind, Node, Phase, Slot, State};
@@ -23,12 +23,12 @@ impl Bounds {
         })
     }
 
-    /// Whether the client's lease is there. Its token belongs to its place, so the lease is at no other place.
+    /// Whether the node has the client's lease. The token belongs to the place, so the lease is at no other place.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
 
-    /// Which counter a client's lease has.
+    /// The index of the counter for a client's lease.
     fn counter(&self, place: u8, client: usize) -> usize {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
@@ -53,7 +53,7 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua. Whether the node then stands at the token, or above a reader's token.
+    /// fence.lua. Returns whether the node's counter is then the fencing token, or above a reader's fencing token.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);
@@ -80,7 +80,7 @@ impl Bounds {
         if node.quarantined > 0 { Kind::GoneQuarantined } else { Kind::Gone }
     }
 
-    /// A node takes up the request of a client, and its answer arrives or is lost.
+    /// A node takes up the request of a client, and the answer arrives or is lost.
     pub(super) fn serve(&self, state: &State, client: usize, index: usize, into: &mut Vec<State>) {
         let mut next = *state;
         let run = state.nodes[index].run;
@@ -144,7 +144,7 @@ impl Bounds {
         }
     }
 
-    /// recreate.lua. Whether the node confirms.
+    /// recreate.lua. Returns whether the node confirms.
     pub(super) fn rejoin(&self, state: &mut State, client: usize, index: usize, run: u8) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         if fence == 0 || state.nodes[index].run != run && !self.is(Without::RunInRequest) {

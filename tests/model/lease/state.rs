@@ -28,7 +28,7 @@ variants! {
 }
 
 packed! {
-    /// What is between a client and a node: a request under way, or its answer.
+    /// A request under way between a client and a node, or the answer.
     Slot {
         kind: Kind = 4,
         run: u8 = 2,
@@ -37,9 +37,9 @@ packed! {
 }
 
 packed! {
-    /// What a client has with one node.
+    /// The state between a client and one node.
     Side {
-        /// What is left until the deadline d[i]; 0: passed, or none.
+        /// Ticks until the deadline dᵢ; 0: the deadline has passed, or there is none.
         left: u8 = 3,
         /// The run that confirmed, from 1; 0: none.
         run: u8 = 2,
@@ -55,7 +55,7 @@ packed! {
 packed! {
     /// A lease, as a node has it.
     Entry {
-        /// Until it expires; 0: there is none.
+        /// Ticks until the lease expires; 0: there is no lease.
         left: u8 = 3,
         place: u8 = 1,
     }
@@ -68,15 +68,15 @@ packed! {
     Node {
         /// The present lease of each client, and an earlier one.
         entries: [Entry; 3],
-        /// The client whose lease the earlier one is.
+        /// The client that has the earlier lease.
         earlier: u8 = 1,
-        /// Readers and writers use the first counter; of slots, each place has one.
+        /// Readers and writers use the first counter. With slots, each place has a counter.
         counters: [u8; 2] = 3,
-        /// From 1.
+        /// The number of the node's run, from 1; 0: the node does not exist.
         run: u8 = 2,
         quarantined: u8 = 3,
         forced: bool = 1,
-        /// The first client has heard from this run of the node.
+        /// This run of the node has confirmed the lease of the first client.
         heard: bool = 1,
         sides: [Side; 2],
     }
@@ -89,7 +89,7 @@ packed! {
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
-        /// The place that it asks for, or has.
+        /// The place that the client asks for, or has.
         place: u8 = 1,
     }
 }
@@ -103,7 +103,7 @@ packed! {
         won_besides: u8 = 3,
         /// How many leases were asked for: the clock that seeds the counters.
         asked: u8 = 3,
-        /// 0: none; 1, 2: the client whose lease is being deleted.
+        /// 0: none yet; 1, 2: the lease of the first or second client is being deleted; 3: the deletion is over.
         forced: u8 = 2,
     }
 }

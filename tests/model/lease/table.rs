@@ -7,9 +7,9 @@ use super::Without;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Row {
     Nothing,
-    /// Create it again while the lease is valid.
+    /// Create the lease again while it is valid.
     AtOnce,
-    /// Create it again when q others confirm.
+    /// Create the lease again when q others confirm.
     ByOthers,
 }
 

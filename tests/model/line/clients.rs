@@ -1,4 +1,4 @@
-//! What the waiters do, what the nodes take up, and the time that passes.
+//! The steps of a search: waiters act, nodes take up requests, and time passes.
 
 use super::super::quorum::{Tally, Verdict, middle, quorum};
 use super::state::{HOLDER, Late, Life, NEVER, NODES, NOW, Node, PAUSE, Phase, Request, Side, Stands, State, token};
@@ -8,7 +8,7 @@ use super::{
     Without,
 };
 
-/// Called with each step that can happen next.
+/// A function that gets each step that can come next.
 pub(super) type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -52,7 +52,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Pauses last longer than requests, and end by chance: one waiter's before another's, or both at the same time.
+    /// Ends pauses, which last longer than requests. Any of the pauses may end first, or several at the same time.
     fn end_pauses(&self, state: &State, also: Also<'_>) {
         for ends in 1..1 << WAITERS {
             let is_of = |me: usize| ends & 1 << me != 0;
@@ -68,7 +68,7 @@ impl Bounds {
         }
     }
 
-    /// What a node takes up, and what becomes of it.
+    /// All steps in which this node takes up a request.
     fn serve_all(&self, state: &State, index: usize, also: Also<'_>) {
         let node = &state.nodes[index];
         if node.releases {
@@ -94,7 +94,7 @@ impl Bounds {
         }
     }
 
-    /// What a waiter does.
+    /// All steps that this waiter can do next.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.waiters[me];
         if waiter.life != Life::Alive {
@@ -220,7 +220,7 @@ impl Bounds {
             let all = heard.count_ones() as usize == NODES;
             match tally.verdict() {
                 Verdict::Yes if state.waiters[me].age < TTL => also(&|next| self.enter(next, me)),
-                // The word of one node is enough.
+                // The answer *superseded* of a single node is enough.
                 _ if said(Request::Superseded) > 0 => also(&|next| {
                     self.give_up(next, me);
                     if self.is(Without::SupersededLeaves) {
@@ -237,7 +237,7 @@ impl Bounds {
         }
     }
 
-    /// A quorum has granted the lock.
+    /// The waiter enters, since a quorum has granted the lock.
     fn enter(&self, state: &mut State, me: usize) -> Checked {
         let overtaken = |waiter: usize| state.waiters[waiter].wants() && state.waiters[waiter].stands == Stands::Yes;
         if (0..me).any(overtaken) {
@@ -331,7 +331,7 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // Nodes that cannot be reached are not told that the waiter leaves.
+            // Not checked with restarts or outages: a node that is out of reach is not told that the waiter leaves.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

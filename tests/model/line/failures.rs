@@ -1,11 +1,11 @@
-//! What can happen to the waiters, to those who have the lock, to their connections and to the nodes.
+//! The failures of waiters, holders, connections and nodes.
 
 use super::clients::Also;
 use super::state::{HOLDER, Late, Life, Phase, Request, State, Waiter, token};
 use super::{Bounds, NODES, TTL, Without};
 
 impl Bounds {
-    /// What can happen to a waiter.
+    /// The failures that can hit a waiter, and the death of the first holder.
     pub(super) fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let (rest, waiter) = (&state.rest, &state.waiters[me]);
         let alive = waiter.life == Life::Alive;
@@ -45,7 +45,7 @@ impl Bounds {
             });
         }
         if rest.interrupts > 0 && waiter.wants() {
-            // The server may notice that the waiter does not listen any more before the waiter leaves, or later.
+            // The server may notice that the waiter has stopped listening, before it takes up LEAVE, or later.
             for hears in [false, true] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -60,7 +60,8 @@ impl Bounds {
         }
     }
 
-    /// A connection is cut: a request under way is lost, or arrives after it was sent again over a new connection.
+    /// A connection is cut. The request under way is lost, or arrives late, after the waiter has sent it again over a
+    /// new connection.
     fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
         let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
         let tries = state.waiters[me].phase == Phase::Trying;
@@ -89,7 +90,7 @@ impl Bounds {
         }
     }
 
-    /// What can happen to a node.
+    /// The failures that can hit a node, and their end.
     pub(super) fn befall_node(&self, state: &State, index: usize, also: Also<'_>) {
         if state.nodes[index].away {
             return also(&|next| {
@@ -114,8 +115,8 @@ impl Bounds {
         }
     }
 
-    /// A node loses its connections with all requests under way; `all`: and all that it knows. A holder gives the node
-    /// its lease again, before another client can have it.
+    /// A node loses its connections and all requests under way. With `all`, the node also forgets all that it knows;
+    /// the holder then gives its lease back to the node, before another client can get the lock there.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

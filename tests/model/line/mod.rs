@@ -3,26 +3,25 @@
 //!
 //! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on
 //! each node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts:
-//! [`node`]). The release of the first holder, and requests that undo a try or leave the line, reach each node at
-//! another moment. Waiters are numbered by their tickets, the same on all nodes, and come in any order. A tick is half
-//! a second: the searches with clocks have looks, and leases and reservations that run out; the others have calls
-//! alone. Requests take less than a random pause (a tick may end in it), unless a search says that pauses may be quick.
-//! What can happen besides: [`failures`].
+//! [`node`]). The release of the first holder, and requests that undo a try or leave the line, reach each node at a
+//! moment of its own. Waiters are numbered by their tickets, the same on all nodes, and come in any order. A tick is
+//! half a second. Searches with clocks have looks, and leases and reservations that run out; all other searches have
+//! only calls. Requests take less time than a random pause (a tick may end during a pause), unless a search says that
+//! pauses may be quick. Clients, connections and nodes may fail ([`failures`]).
 //!
 //! What must hold:
 //!
 //! * no two clients believe that they have the lock;
-//! * while the lock is free and a live waiter wants it, it is granted sooner or later: in every order of all steps,
-//!   with probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line
-//!   for good;
+//! * while a live waiter wants the free lock, the lock is granted sooner or later: in every order of all steps, with
+//!   probability one where pauses end by chance ([`Hope`]). So no waiter is lost from the line for good;
 //! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not
-//!   overtaken by a waiter with a later ticket, unless the first of these, or a node, has met a failure;
+//!   overtaken by a waiter with a later ticket, unless the overtaken waiter, or a node, has met a failure;
 //! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
 //! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
 //!
-//! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when
-//! fewer than q nodes back it: all that is in the model of leases. Members, fencing tokens and passers-by are not in
-//! this model.
+//! A live holder renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer
+//! than q nodes back the lease: the model of leases checks these steps. This model has no members, no fencing tokens
+//! and no passers-by.
 
 use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
 use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};
@@ -32,21 +31,21 @@ mod failures;
 mod node;
 mod state;
 
-/// How long a lease lasts, in ticks; and the quarantine.
+/// How long a lease and a quarantine last, in ticks.
 const TTL: u8 = 3;
 /// How long a node is reserved for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
 /// After this many ticks the first in line looks by itself: 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// Ticks for each rank, after which the others look: r + 1 seconds at rank r.
+/// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// After this many ticks a try is repeated if too few nodes could answer.
+/// If too few nodes could answer a try, the waiter repeats it after this many ticks.
 const AFTER_FAILURE: u8 = 1;
 
 /// A clause of the scripts or of the waiter that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
-    /// All of them are there.
+    /// No clause is left out.
     Nothing,
     /// A try that fewer than q nodes granted is undone.
     RollBack,
@@ -56,7 +55,7 @@ enum Without {
     Pause,
     /// Waiters look by the clock.
     Looks,
-    /// A waiter is heard by a quorum before it queues, and looks when it is heard by another node.
+    /// A quorum of nodes counts a waiter as a listener before it queues. When another node does so, the waiter looks.
     SubscribedFirst,
     /// Each try has a token of its own.
     OwnToken,
@@ -64,13 +63,13 @@ enum Without {
     OneTicket,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
-    /// LEAVE does so too.
+    /// LEAVE, too, undoes the tries that the node has not confirmed to have undone.
     LeaveCarries,
-    /// A node that has called a waiter is reserved for it.
+    /// A node that has called a waiter is reserved for this waiter.
     Reservation,
-    /// A release calls the next.
+    /// A release calls the next waiter.
     ReleaseCalls,
-    /// A waiter that leaves calls the next.
+    /// A waiter that leaves calls the next waiter.
     LeaveCalls,
     /// A waiter that gets the lock leaves the line of all nodes.
     StepOut,
@@ -87,32 +86,31 @@ enum Without {
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// How many of them, the first ones, are in line from the start, alive and listening.
+        /// How many waiters, the first ones, are in line from the start, alive and listening.
         in_line: u8 = 0,
-        /// How many behind these listen, and are about to ask. The others may come at any time.
+        /// How many waiters behind these listen, and are about to ask. All other waiters may come at any time.
         about_to: u8 = 0,
         /// The first holder has its lease on all nodes, not on a quorum.
         everywhere: bool = false,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
-        /// Pauses may end at any moment; then the search does not tell what comes sooner or later.
+        /// Pauses may end at any moment; then the search does not check that the lock is granted sooner or later.
         quick_pauses: bool = false,
-        /// How often each of these may happen: a waiter or the holder dies,
+        /// How often a waiter or the holder may die.
         kills: u8 = 0,
-        /// a waiter freezes,
+        /// How often a waiter may freeze.
         freezes: u8 = 0,
-        /// a waiter is interrupted,
+        /// How often a waiter may be interrupted.
         interrupts: u8 = 0,
-        /// a node restarts, and has forgotten everything,
+        /// How often a node may restart, and forget everything.
         restarts: u8 = 0,
-        /// a node cannot be reached for a while,
+        /// How often a node may be out of reach for a while.
         outages: u8 = 0,
-        /// a connection is cut, with what is under way,
+        /// How often a connection may be cut, with the request or answer that is under way.
         cuts: u8 = 0,
-        /// the request that undoes a try is sent again over a new connection, and the server takes up the first one
-        /// later.
+        /// How often a waiter may send UNDO twice, over two connections: the server takes up the first at any time.
         lates: u8 = 0,
-        /// The numbers of `--newest` of the waiters, and of the first holder; 0: none.
+        /// The numbers of `--newest` of the waiters, and of the first holder; 0: no number.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
     }
 }

@@ -1,21 +1,21 @@
-//! The scripts: what one node does at once, of an exclusive lock.
+//! The scripts for an exclusive lock: each is a single step of one node.
 
 use super::super::quorum::quorum;
 use super::state::{FREE, HOLDER, Late, Life, NODES, Node, Phase, Request, State, earlier, reserved, token};
 use super::{Bounds, RESERVED, TTL, Without};
 
-/// What has come of calling the first in line.
+/// The result of calling the first in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
     Nobody,
     /// The lock is taken.
     Blocked,
-    /// Another has been called already.
+    /// Another waiter has been called already.
     Reserved,
     Waiter(usize),
 }
 
-/// Tells a waiter, or drops it if the server counts no listener.
+/// Sends `go` or `head` to a waiter, or drops the waiter if the server counts no listener.
 fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     let side = &mut node.sides[waiter];
     side.go |= go && side.hears;
@@ -69,7 +69,7 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// take.lua: the answer; of a refusal also the token that has the lock, and the waiter's rank.
+    /// take.lua. Returns the answer, and for a refusal also the token that has the lock, and the waiter's rank.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -136,7 +136,7 @@ impl Bounds {
         }
     }
 
-    /// undo.lua for a waiter that leaves; `keeps`: for a waiter that has the lock, and keeps its lease.
+    /// undo.lua for a waiter that leaves the line. `keeps`: the waiter has the lock, and keeps its lease.
     fn leave(&self, node: &mut Node, me: usize, keeps: bool) {
         let carries = std::mem::take(&mut node.sides[me].carries) && !self.is(Without::LeaveCarries);
         if !keeps && node.key == token(me) || carries && node.key == earlier(me) || node.key == reserved(me) {
@@ -159,7 +159,7 @@ impl Bounds {
         }
     }
 
-    /// The node takes up what a waiter has asked it.
+    /// The node takes up the request of a waiter.
     pub(super) fn serve(&self, state: &mut State, index: usize, me: usize) {
         let waits = state.waiters[me].life != Life::Dead && state.waiters[me].phase == Phase::Trying;
         let node = &mut state.nodes[index];
@@ -186,7 +186,7 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// The node takes up a late request that undoes a try; the client has sent it again since.
+    /// The node takes up a late request that undoes a try. The client has sent this request again meanwhile.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}

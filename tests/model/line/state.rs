@@ -3,12 +3,12 @@
 use super::super::bits::{Field, Packable, packed, variants};
 
 pub(super) const NODES: usize = 3;
-/// The most that may wait in line.
+/// How many clients may wait in line.
 pub(super) const WAITERS: usize = 3;
 /// The client that has the lock to begin with.
 pub(super) const HOLDER: usize = WAITERS;
 
-/// The lock is free, and reserved for nobody.
+/// The key of a lock that is free, and reserved for no waiter.
 pub(super) const FREE: u8 = 0;
 
 /// The token of a client's latest try.
@@ -21,7 +21,7 @@ pub(super) const fn earlier(waiter: usize) -> u8 {
     2 + 2 * waiter as u8
 }
 
-/// The free lock is reserved for this waiter.
+/// The key of a free lock that is reserved for this waiter.
 pub(super) const fn reserved(waiter: usize) -> u8 {
     8 + waiter as u8
 }
@@ -30,15 +30,15 @@ variants! {
     /// The request or the answer between a waiter and a node. Requests over one connection are taken up in their order.
     Request {
         Nothing,
-        /// Requests under way: a try,
+        /// A request under way: a try.
         Take,
-        /// a request that undoes the try and keeps the place in line, behind the try or alone,
+        /// Requests under way that undo the try, and keep the place in line: behind the try, or alone.
         TakeUndo,
         Undo,
-        /// a request that leaves the line, once the waiter has the lock,
+        /// Requests under way that leave the line, once the waiter has the lock: behind the try, or alone.
         TakeStepOut,
         StepOut,
-        /// a request that takes back all,
+        /// Requests under way that take back all: behind the try, or alone.
         TakeLeave,
         Leave,
         Release,
@@ -60,7 +60,7 @@ variants! {
 }
 
 packed! {
-    /// What a waiter has with one node.
+    /// The state between a waiter and one node.
     Side {
         request: Request = 4,
         /// From the answer: the token that has the lock, and how many are in line before the waiter.
@@ -88,7 +88,7 @@ packed! {
         left: u8 = 2,
         /// Ticks until the node has a vote.
         quarantined: u8 = 2,
-        /// Nobody can reach it.
+        /// No client can reach the node.
         away: bool = 1,
         /// The first holder's release is under way.
         releases: bool = 1,
@@ -105,18 +105,18 @@ variants! {
 }
 
 variants! {
-    /// What a waiter does.
+    /// The phases of a waiter.
     Phase {
-        /// It has not come yet.
+        /// The waiter has not come yet.
         New,
-        /// It waits until a quorum of the nodes counts it as a listener.
+        /// The waiter waits until a quorum of the nodes counts it as a listener.
         Listening,
         Waiting,
         /// A try is under way.
         Trying,
         RollingBack,
         Holding,
-        /// It gives back all that it has.
+        /// The waiter gives back all that it has.
         Leaving,
         Done,
     }
@@ -127,13 +127,12 @@ variants! {
     Stands {
         Not,
         Yes,
-        /// It has met a failure, after which its place is not promised.
+        /// The waiter has met a failure, after which its place is not promised.
         Excused,
     }
 }
 
-/// When a waiter looks: now, after a random pause, after some ticks and a pause (their number plus [`PAUSE`]), or
-/// never.
+/// When a waiter looks: now; after a random pause; after n ticks and a random pause (n + [`PAUSE`]); or never.
 pub(super) const NOW: u8 = 0;
 pub(super) const PAUSE: u8 = 1;
 pub(super) const NEVER: u8 = 7;
@@ -142,7 +141,7 @@ packed! {
     Waiter {
         phase: Phase = 3,
         life: Life = 2,
-        /// [`NOW`], [`PAUSE`], ticks and [`PAUSE`], [`NEVER`].
+        /// When the waiter looks: [`NOW`], [`PAUSE`], n + [`PAUSE`], or [`NEVER`].
         look: u8 = 3,
         /// Ticks since the requests of the try were sent.
         age: u8 = 2,
@@ -151,7 +150,7 @@ packed! {
 }
 
 packed! {
-    /// What else can happen.
+    /// The first holder, and how many failures of each kind may still come.
     Rest {
         /// The first holder has the lock.
         held: bool = 1,
@@ -175,7 +174,7 @@ pub(super) struct State {
 }
 
 impl Request {
-    /// The node has it, and will take it up.
+    /// Whether the node has the request, and will take it up.
     pub(super) fn is_under_way(self) -> bool {
         use Request::{Leave, Release, StepOut, Take, TakeLeave, TakeStepOut, TakeUndo, Undo};
         matches!(self, Take | TakeUndo | Undo | TakeStepOut | StepOut | TakeLeave | Leave | Release)
@@ -217,14 +216,14 @@ impl Node {
         self.line().next()
     }
 
-    /// The waiter has no lease, no place in line and no reservation here.
+    /// Whether the waiter has no lease, no place in line and no reservation on this node.
     pub(super) fn knows_nothing_of(&self, waiter: usize) -> bool {
         ![token(waiter), earlier(waiter), reserved(waiter)].contains(&self.key) && !self.sides[waiter].in_line
     }
 }
 
 impl Waiter {
-    /// It wants the lock, and can do something for that.
+    /// Whether the waiter has come, wants the lock, and is alive.
     pub(super) fn wants(&self) -> bool {
         self.life == Life::Alive
             && matches!(self.phase, Phase::Listening | Phase::Waiting | Phase::Trying | Phase::RollingBack)
@@ -238,14 +237,14 @@ impl Waiter {
         self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
     }
 
-    /// Its place in line is not promised from now on.
+    /// Notes a failure: from now on the waiter's place in line is not promised.
     pub(super) fn excuse(&mut self) {
         if !matches!(self.phase, Phase::New | Phase::Done) {
             self.stands = Stands::Excused;
         }
     }
 
-    /// It waits no more.
+    /// Ends the waiter's wait.
     pub(super) fn end(&mut self, phase: Phase) {
         let stands = if self.stands == Stands::Excused { Stands::Excused } else { Stands::Not };
         *self = Waiter { phase, life: self.life, stands, ..Waiter::default() };
@@ -276,12 +275,12 @@ impl Packable for State {
 }
 
 impl State {
-    /// How many nodes are like this.
+    /// How many nodes satisfy this condition.
     pub(super) fn count(&self, is: impl Fn(&Node) -> bool) -> usize {
         self.nodes.iter().filter(|node| is(node)).count()
     }
 
-    /// Changes what a client has with each node that can be reached.
+    /// Changes the state between a waiter and each node that can be reached. Drops requests to all other nodes.
     pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
         for node in &mut self.nodes {
             let side = &mut node.sides[me];
@@ -292,7 +291,7 @@ impl State {
         }
     }
 
-    /// Whether something goes on that takes less than a pause: half a second passes only when this is over.
+    /// Whether something goes on that takes less than a pause. Half a second passes only when nothing such goes on.
     pub(super) fn is_busy(&self) -> bool {
         let nodes = || self.nodes.iter().filter(|node| !node.away);
         nodes().any(|node| node.releases)
@@ -308,7 +307,7 @@ impl State {
             })
     }
 
-    /// A waiter makes a random pause.
+    /// Whether a waiter makes a random pause.
     pub(super) fn pauses(&self) -> bool {
         self.waiters.iter().any(Waiter::is_pausing)
     }
@@ -318,7 +317,7 @@ impl State {
         if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
     }
 
-    /// The client has stopped its job in time, as its lease has not been renewed on a quorum.
+    /// Ends the lease of a client that has stopped its job in time, since no quorum backs the lease.
     pub(super) fn lose(&mut self, client: usize) {
         if client == HOLDER {
             self.rest.held = false;

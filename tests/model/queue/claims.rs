@@ -1,4 +1,4 @@
-//! Clients that may have the lock together, with those that may not, in one line.
+//! One line of clients that may have the lock together, and of clients that may not.
 
 use super::state::{Claim, OTHER};
 use super::twice::{CALLS_CUT, CALLS_LATE};
@@ -7,7 +7,7 @@ use super::{Bounds, QUIET, RESERVED, TTL, TWO_FROZEN, Without, is_clean, without
 use super::{CAME_BACK, FALSE_BUSY, FREE_TOO_LONG, LEFT_BEHIND, LOST, OVERTAKEN, TWO_HOLDERS};
 use Claim::{Exclusive, Older, OneOfTwo, Shared, TheOnlyOne};
 
-/// The waiters, in the order in which they stand in line if they do, and the holder.
+/// The claims of the waiters, in the order of the line, and of the holder.
 type Mix = [Claim; OTHER + 1];
 
 const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
@@ -42,7 +42,7 @@ fn with(mix: Mix, bounds: Bounds) -> Bounds {
     Bounds { claims: mix, passer_by, holders, in_line, ..bounds }
 }
 
-/// Nothing goes wrong with these mixes, each with its `most_free`.
+/// Checks that nothing goes wrong with these mixes, each with its `most_free`.
 #[track_caller]
 fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     for &(mix, most_free) in mixes {
@@ -71,7 +71,8 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // An older version that leaves only tells the next waiter that it is first; this waiter then looks.
+    // If a waiter of an older version leaves, it calls no waiter, but only tells the next that it is first. The next
+    // waiter then looks.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 
@@ -126,7 +127,7 @@ fn every_mix_is_clean_under_all_bounds() {
     }
 }
 
-/// Without this clause, `what` goes wrong in a mix that is clean with the clause.
+/// Checks that without this clause `what` goes wrong with this mix.
 #[track_caller]
 fn costs(clause: Without, mix: Mix, bounds: Bounds, most_free: u8, what: &str, steps: usize) {
     without(clause, Bounds { most_free, ..with(mix, bounds) }, what, steps);

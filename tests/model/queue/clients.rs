@@ -1,11 +1,11 @@
-//! What the clients do, and what happens to them.
+//! The steps of the clients, and the failures that can hit them.
 
 use super::node::Answer;
 use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, State, WAITERS};
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
-/// Called with each step that can happen next.
+/// A function that gets each step that can come next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -77,7 +77,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Live holders renew their leases. The key goes with the last lease, and the list with the key.
+    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease, the list with the key.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -103,7 +103,7 @@ impl Bounds {
         }
     }
 
-    /// All that a client, or the server with its request, can do next.
+    /// All steps that a client can do next, or the server with the client's request.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         match waiter.phase {
@@ -226,7 +226,7 @@ impl Bounds {
         }
     }
 
-    /// The answer to a try is lost, or comes too late.
+    /// Begins to undo a try whose answer is lost, or has come too late.
     fn fail(&self, state: &mut State, me: usize) {
         let waiter = &mut state.clients[me];
         waiter.phase = Phase::RollBack;
@@ -238,7 +238,7 @@ impl Bounds {
         }
     }
 
-    /// What can happen to a waiter.
+    /// The failures that can hit a client.
     fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let (alive, phase) = (waiter.life == Life::Alive, waiter.phase);
@@ -276,7 +276,7 @@ impl Bounds {
             });
         }
         if state.rest.breaks > 0 && alive && in_line && waiter.ear == Ear::Hears {
-            // The server notices, and the waiter too; or, where a clock would help, neither.
+            // Both the server and the waiter notice the break. Or neither notices: only with clocks, where looks help.
             for ear in [Ear::None, Ear::HalfOpen].into_iter().take(if self.clocks { 2 } else { 1 }) {
                 also(&|next| {
                     next.rest.breaks -= 1;
@@ -297,7 +297,7 @@ impl Bounds {
             });
         }
         if state.rest.interrupts > 0 && alive && in_line {
-            // The server may notice that the waiter does not listen any more before the waiter leaves, or later.
+            // The server may notice that the waiter has stopped listening, before it takes up LEAVE, or later.
             for ear in [Ear::None, waiter.ear] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -310,7 +310,7 @@ impl Bounds {
         }
     }
 
-    /// What can happen to a waiter's connection, and the late requests that come of that.
+    /// The cuts of a waiter's connection, the waiter's late requests, and its return after it has left.
     fn cut(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let alive = waiter.life == Life::Alive;

@@ -9,15 +9,15 @@
 //!
 //! What must hold:
 //!
-//! * no two clients whose claims conflict believe that they have the lock: a writer and anyone, one place twice, leases
-//!   of two shapes;
+//! * no two clients whose leases conflict believe that they have the lock. A writer conflicts with all clients, a slot
+//!   with the same slot, a lease with leases of other claims;
 //! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, if
 //!   all waiters before it could have the lock too;
 //! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
 //!   freezes or is lost;
-//! * first come, first served: the lock goes past no waiter that is in line, nor past a live waiter that hears and
-//!   cannot have missed its call by being frozen or cut off, except a waiter that has been called, if both fit; and a
-//!   client that does not wait is turned away only by leases or by the line;
+//! * first come, first served: the lock goes past no waiter in line, and past no live waiter that hears and was neither
+//!   frozen nor cut off. Only a waiter that has been called may be passed, if both fit. Only leases or the line turn
+//!   away a client that does not wait;
 //! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a
 //!   number turned away;
 //! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and
@@ -40,9 +40,9 @@ const TTL: u8 = 3;
 const RESERVED: u8 = 2;
 /// After this many ticks the first in line looks by itself: 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// Ticks for each rank, after which the others look: r + 1 seconds at rank r.
+/// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// After this many ticks a try is repeated if its answer was lost.
+/// If the answer to a try was lost, the waiter repeats the try after this many ticks.
 const AFTER_FAILURE: u8 = 1;
 /// The timer of a waiter that does not look by the clock.
 const NEVER: u8 = 7;
@@ -52,21 +52,21 @@ const UNSEEN: u8 = 3;
 /// A clause of the scripts or of the waiter that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
-    /// All of them are there.
+    /// No clause is left out.
     Nothing,
-    /// tell(): the new first in line is told that it is.
+    /// tell_first(): the script tells the new first in line that it is first.
     Tell,
-    /// A release calls the next.
+    /// A release calls the next waiter.
     ReleaseCalls,
-    /// A waiter that leaves calls the next, if the lock is free.
+    /// A waiter that leaves calls the next waiter, if the lock is free.
     LeaveCalls,
-    /// A waiter that leaves gives up what is reserved for it.
+    /// A waiter that leaves gives up its reservation.
     LeaveReservation,
     /// A waiter that leaves gives up its place.
     LeavePlace,
-    /// A waiter that leaves undoes a grant only if this was its own.
+    /// A waiter that leaves undoes a grant only if it is the waiter's own.
     LeaveCompares,
-    /// PUBLISH says how many listen: a waiter that does not is passed over.
+    /// PUBLISH says how many listen: the script drops a waiter that does not listen.
     Count,
     /// A reservation runs out.
     ReservationEnds,
@@ -82,51 +82,52 @@ enum Without {
     SubscribedFirst,
     /// A waiter looks when its subscription works again.
     LookWhenListening,
-    /// The first in line looks when the lease runs out; a waiter that meets a reservation, when this runs out.
+    /// The first in line looks when the lease runs out. A waiter that meets a reservation looks when the reservation
+    /// runs out.
     LookAtExpiry,
-    /// The others look when the lease runs out.
+    /// All waiters behind the first look when the lease runs out.
     OthersAtExpiry,
     /// The first in line looks more often than the others.
     FirstLooks,
     /// A waiter whose try is rolled back keeps its place.
     RollBackKeepsPlace,
-    /// Each look keeps the queue from being forgotten, not only that of the first.
+    /// Each look keeps the queue from being forgotten, not only a look of the first in line.
     EachLookKeepsQueue,
     /// No more places are given than there are.
     Limit,
-    /// Leases of one shape do not fit beside those of another.
+    /// Leases of different claims do not fit beside each other.
     Shape,
     /// A lease that has run out is taken out of the list.
     Sweep,
-    /// A list without a mark is worth nothing.
+    /// A list of leases counts for nothing without a mark.
     Leftovers,
-    /// The list expires.
+    /// The list of leases expires.
     ListExpires,
     /// The key lasts as long as the last lease.
     ExtendsKey,
-    /// The key lasts no longer than that.
+    /// The key lasts no longer than the last lease.
     Latest,
     /// Only a waiter that fits is called.
     CallsWhoFits,
-    /// No waiter is called while another is.
+    /// No waiter is called while the lock is reserved for another.
     OneCall,
-    /// A grant calls the next, which may fit beside.
+    /// A grant calls the next waiter, which may fit beside the new holder.
     GrantCalls,
-    /// A client goes in beside one that was called, if both fit.
+    /// A client gets the lock beside a waiter that was called, if both fit.
     BesideCalled,
-    /// A waiter that leaves while another is called tells the new first.
+    /// A waiter that leaves while the lock is reserved for another tells the new first in line.
     LeaveTells,
     /// A waiter looks when the first place is free, not the last.
     FirstPlace,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
-    /// LEAVE does so too.
+    /// LEAVE, too, undoes the tries that the node has not confirmed to have undone.
     LeaveCarries,
-    /// A roll-back undoes only its own try: earlier tries are still to be undone.
+    /// A roll-back undoes only its own try: the waiter remembers the earlier tries.
     RemembersEarlier,
-    /// A TAKE that has freed something, and grants nothing, calls the next.
+    /// A TAKE that has freed something, and grants nothing, calls the next waiter.
     DropCalls,
-    /// A roll-back that undoes nothing does not touch the line, so that it may be repeated, and late.
+    /// A roll-back that undoes nothing does not touch the line: so a repeated or late roll-back does no harm.
     RollBackOfGrants,
     /// A waiter that has left comes again under another name.
     NewName,
@@ -140,7 +141,7 @@ enum Without {
     OnlyWhoStands,
     /// A waiter reads the register at each look.
     EachLook,
-    /// Equal numbers are peers.
+    /// Clients with equal numbers are peers: neither supersedes the other.
     Peers,
     /// A waiter that is superseded leaves the line.
     SupersededLeaves,
@@ -148,11 +149,11 @@ enum Without {
 
 bounds! {
     Bounds {
-        /// Waiters that are in line from the start, alive and subscribed.
+        /// How many waiters are in line from the start, alive and subscribed.
         in_line: u8 = 0,
-        /// Waiters, the last ones, that hold the lock from the start, together with the client that does not wait.
+        /// How many waiters, the last ones, hold the lock from the start, beside the client that does not wait.
         holders: u8 = 0,
-        /// Waiters that were in line and are dead, before all others.
+        /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
@@ -160,41 +161,42 @@ bounds! {
         most_free: u8 = 0,
         /// In how many ticks a queue is forgotten if no waiter looks; 0: not at all.
         forgotten: u8 = 0,
-        /// How often each of these may happen: a waiter or the holder dies,
+        /// How often a waiter or the holder may die.
         kills: u8 = 0,
-        /// a waiter freezes,
+        /// How often a waiter may freeze.
         freezes: u8 = 0,
-        /// a subscription breaks,
+        /// How often a subscription may break.
         breaks: u8 = 0,
-        /// an answer is lost,
+        /// How often an answer may be lost.
         losses: u8 = 0,
-        /// a waiter is interrupted,
+        /// How often a waiter may be interrupted.
         interrupts: u8 = 0,
-        /// a client comes that wants the lock, but does not wait,
+        /// How often a client may come that wants the lock, but does not wait.
         passers_by: u8 = 0,
-        /// another library takes the lock as soon as it is free, and frees it without a call,
+        /// How often another library may take the free lock, which it then frees without a call.
         foreign: u8 = 0,
-        /// the lock is freed by force.
+        /// How often the lock may be freed by force.
         forces: u8 = 0,
         /// The version that frees the lock by force knows only exclusive leases.
         older_force: bool = false,
-        /// a connection is cut, with a try and the request that undoes it on the way,
+        /// How often a connection may be cut while a try, or the request that undoes the try, is on its way.
         cuts: u8 = 0,
-        /// a request is sent again over a new connection, and the server takes up the first one later,
+        /// How often a client may send a request twice, over two connections: the server takes up the first at any
+        /// time.
         lates: u8 = 0,
-        /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has
-        /// succeeded.
+        /// How often the node may drop an earlier try, and refuse for a reason of its own: a quarantine, or a run that
+        /// has succeeded.
         refusals: u8 = 0,
         /// A waiter that has left may come again.
         again: bool = false,
-        /// The claims of the waiters, and of the holder.
+        /// The claims of the waiters, and of the holder that does not wait.
         claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],
         /// The claim of clients that come by.
         passer_by: Claim = Claim::Exclusive,
-        /// The numbers of `--newest` of all these; 0: none.
+        /// The numbers of `--newest` of the same clients; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// A waiter asks for one of two places by its number, and asks again if this is taken, as with several nodes.
+        /// A waiter names one of two places, and asks again if that place is taken, as with several nodes.
         names_places: bool = false,
     }
 }
@@ -231,7 +233,7 @@ impl Space for Bounds {
 
 /// Three waiters and a client that does not wait come at any time, two may leave, and there is no look by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
-/// The same where a subscription breaks, and both ends notice; two are in line already.
+/// The same where a subscription breaks, and both ends notice; two waiters are in line already.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
 /// The same where an answer is lost.
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
@@ -241,10 +243,11 @@ const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS
 const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
 /// The first two in line are dead, and one more client may die.
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
-/// Any two die, each perhaps just when it has been called.
+/// Any two clients die, each perhaps just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
-/// Two freeze. The second was told that it is first, but cannot look; so it is called only when the third waiter looks.
+/// Two waiters freeze. The second was told that it is first, but cannot look: only a look of the third calls the
+/// second.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
 /// One waiter does not hear its call, and does not know this: it looks when the lease that it saw would have run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
@@ -255,7 +258,7 @@ const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
 const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
 const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 
-/// Nothing goes wrong, and [`Bounds::most_free`] is as small as possible.
+/// Checks that nothing goes wrong, and that [`Bounds::most_free`] is as small as possible.
 #[track_caller]
 fn is_clean(bounds: Bounds) {
     search::is_clean(&bounds);

@@ -1,15 +1,14 @@
 //! `--newest`: a client with a smaller number than one that has come does not get the lock, and blocks no other client.
 //!
-//! TAKE tells this, and changes nothing. The client then leaves the line as an interrupted waiter does, which passes a
-//! call on.
+//! TAKE tells the client so, and changes nothing. The client then leaves the line like an interrupted waiter, so a call
+//! that it got goes on to the next waiter.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The numbers of the waiters, in the order in which they stand in line if they do, and of the holder. A passer-by has
-/// number 2.
+/// The numbers of the waiters, in the order of the line, and of the holder. A passer-by has number 2.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

@@ -1,4 +1,4 @@
-//! The scripts: what a node does at once.
+//! The scripts: each is a single step of the node.
 
 use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State};
 use super::{
@@ -11,26 +11,26 @@ use super::{
 pub(super) enum Answer {
     Granted,
     Refused,
-    /// Another place is free.
+    /// The place is taken, but another place is free.
     Taken,
     /// Refused for good.
     TurnedAway,
 }
 
-/// What has come of calling the first in line.
+/// The result of calling the first in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
     /// The line is empty.
     Nobody,
-    /// The first does not fit.
+    /// The first in line does not fit.
     Blocked,
-    /// Another has been called already.
+    /// Another waiter has been called already.
     Reserved,
     Client(usize),
 }
 
 impl Bounds {
-    /// Sends `go` or `head` to the first in line, or drops it if the server counts no listener.
+    /// Sends `go` or `head` to a waiter, or drops the waiter if the server counts no listener.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
@@ -44,7 +44,7 @@ impl Bounds {
         listens
     }
 
-    /// first(): takes out the leases that have run out, and calls nobody.
+    /// Takes the leases that have run out off the list, and calls no waiter.
     fn sweep(&self, state: &mut State) {
         let is_mark = state.rest.key.is_mark();
         for client in &mut state.clients {
@@ -74,7 +74,7 @@ impl Bounds {
         if slots { state.members() < key.limit() } else { self.fits(state, claim) }
     }
 
-    /// The new first in line is told to keep watch.
+    /// Tells the new first in line to keep watch.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
@@ -83,7 +83,7 @@ impl Bounds {
         }
     }
 
-    /// Calls the first in line, if it fits and nobody else is called.
+    /// Calls the first in line, if it fits and the lock is not reserved for another.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -115,7 +115,7 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Checks that `who` overtakes nobody; without `who`, a client that does not wait, and is behind all in line. A
+    /// Checks that `who` overtakes no waiter. Without `who`, the client does not wait, and comes after all in line. A
     /// waiter that has been called, and has room beside this client, is not overtaken.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
@@ -135,14 +135,14 @@ impl Bounds {
         if (0..OTHER).any(overtaken) { Err(OVERTAKEN) } else { Ok(()) }
     }
 
-    /// Whether there is room for both.
+    /// Whether there is room for leases of both claims.
     fn both_fit(&self, state: &State, claim: Claim, other: Claim) -> bool {
         let key = claim.key();
         let free = if state.rest.key == key { key.limit() - state.members() } else { key.limit() };
         key == other.key() && self.fits(state, claim) && free >= 2
     }
 
-    /// Whether a lease is listed at this place, of two.
+    /// Whether a lease is listed at this place; there are two.
     fn is_taken(state: &State, place: bool) -> bool {
         let has_it = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && client.place == place;
         state.rest.key == Key::Two && state.clients.iter().any(has_it)
@@ -177,7 +177,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua, at this place, or any. `refuses`: for a reason of the node's own.
+    /// take.lua, for this place, or for any place. `refuses`: the node refuses for a reason of its own.
     pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
         let answer = self.grant_or_queue(state, who, place, refuses)?;
@@ -243,7 +243,7 @@ impl Bounds {
         if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
     }
 
-    /// The register grows where a client is granted the lock or a place in line, and nowhere else.
+    /// Raises the register. Called when a client gets the lock or a place in line, and at no other time.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -284,15 +284,15 @@ impl Bounds {
         }
     }
 
-    /// Checks a refusal: only leases, or a called waiter without room beside it, turn away a client that does not wait,
-    /// and met no line.
+    /// Checks the refusal of a client that does not wait, and met no line: only leases, or a called waiter without room
+    /// beside it, may be the reason.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
         if state.has_room(claim) && state.reserved().is_none_or(called) { Err(FALSE_BUSY) } else { Ok(()) }
     }
 
-    /// Gives a place in line; the answer tells when to look again.
+    /// Gives the waiter a place in line, and sets when it looks again.
     fn queue(&self, state: &mut State, me: usize) {
         let left = match self.fits(state, state.clients[me].claim) {
             true if state.reserved().is_some() => Err(state.rest.reservation),
@@ -325,7 +325,7 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// The time until the first place may be free; until all leases have run out, for readers and writers.
+    /// The time until the first place may be free. For readers and writers, the time until all leases have run out.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
@@ -376,7 +376,7 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Calls the next, or tells it that it is first, as the waiter that has left may have stood before it.
+    /// Calls the next waiter, or tells the next that it is first: the waiter that has left may have stood before it.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -389,7 +389,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// undo.lua with `stay`. `late`: the request arrives after the next try, and means only a lease of an earlier try.
+    /// undo.lua with `stay`. `late`: the request arrives after the next try, and undoes only a lease of an earlier try.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {

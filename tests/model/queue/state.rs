@@ -9,7 +9,7 @@ pub(super) const OTHER: usize = WAITERS;
 const CLIENTS: usize = WAITERS + 1;
 
 variants! {
-    /// How a client wants to have the lock.
+    /// The claim of a client.
     Claim {
         Exclusive,
         /// Exclusive, by a version of the program that knows no other claim: it takes a mark for a stranger's token.
@@ -32,7 +32,7 @@ variants! {
         Shared,
         Two,
         One,
-        /// Another library's.
+        /// The value of another library.
         Foreign,
     }
 }
@@ -42,28 +42,28 @@ variants! {
 }
 
 variants! {
-    /// What a client does.
+    /// The phases of a client.
     Phase {
-        /// It has not come yet.
+        /// The client has not come yet.
         New,
-        /// It is in line, as far as it knows.
+        /// The client is in line, as far as it knows.
         Waiting,
-        /// Its request to take the lock is under way.
+        /// The client's request to take the lock is under way.
         Asked,
         /// The answer is under way.
         Granted,
         Refused,
-        /// Refused for good: the lock is in use in another shape, or a larger number has come.
+        /// Refused for good: the lock is in use with another claim, or a larger number has come.
         TurnedAway,
         /// An answer was lost, and the request that undoes the try is under way.
         RollBack,
-        /// Interrupted: a request to take the lock is under way, and behind it the request that undoes it.
+        /// Interrupted: a request to take the lock is under way, and behind it the request that undoes the first.
         AskedLeave,
         Leave,
         Holding,
-        /// Its lease was deleted by `--force`, and it does not know.
+        /// The client's lease was deleted by `--force`, and the client does not know.
         Ousted,
-        /// It has released or left, or is dead and has nothing under way.
+        /// The client has released or left, or is dead and has nothing under way.
         Done,
     }
 }
@@ -98,47 +98,47 @@ packed! {
         life: Life = 2,
         phase: Phase = 4,
         ear: Ear = 2,
-        /// Messages that it has not read.
+        /// Messages that the client has not read.
         go: bool = 1,
         head: bool = 1,
-        /// Ticks until it looks; while an answer is under way, the ticks that the answer brings.
+        /// Ticks until the client looks; while an answer is under way, the ticks that the answer brings.
         timer: u8 = 3,
-        /// It is in the queue.
+        /// The client is in the queue.
         in_q: bool = 1,
-        /// Its place in the queue, past or present, from 1; 0: none.
+        /// The client's place in the queue, past or present, from 1; 0: none.
         ticket: u8 = 2,
-        /// It has been told its ticket.
+        /// The client has been told its ticket.
         knows: bool = 1,
-        /// Its place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
+        /// The client's place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
         joined: u8 = 2,
-        /// It was frozen or cut off, and may have missed its call. Not known to the program.
+        /// The client was frozen or cut off, and may have missed its call. Not known to the program.
         excused: bool = 1,
-        /// The lock's key is its token; or its lease is listed beside a mark.
+        /// The lock's key is the client's token, or the list beside a mark has the client's lease.
         listed: bool = 1,
-        /// Ticks until that lease runs out.
+        /// Ticks until the client's lease runs out.
         lease: u8 = 2,
-        /// Its place, where it has one.
+        /// The slot of the client's lease, if the lease has one.
         place: bool = 1,
-        /// The lock is reserved for it.
+        /// The lock is reserved for the client.
         reserved: bool = 1,
-        /// It has read "go" since it looked the last time.
+        /// The client has read "go" since its last look.
         called: bool = 1,
-        /// The answer says that it had been dropped from the queue.
+        /// The answer says that the client had been dropped from the queue.
         missed: bool = 1,
-        /// Ticks since it was in touch, for [`super::Without::Clocks`].
+        /// Ticks in the queue since the client's last look, for [`super::Without::Clocks`].
         unseen: u8 = 2,
-        /// The lease is that of an earlier try, which was cut off.
+        /// The client's lease comes from an earlier try, which was cut off.
         stale: bool = 1,
-        /// It knows of tries that the node has not confirmed to have undone.
+        /// The client knows of tries that the node has not confirmed to have undone.
         carries: bool = 1,
         late: Late = 3,
-        /// It has left, and come again.
+        /// The client has left, and come again.
         again: bool = 1,
     }
 }
 
 packed! {
-    /// The node, and what else can happen.
+    /// The node, and how many failures of each kind may still come.
     Rest {
         key: Key = 3,
         /// Ticks until the key expires.
@@ -199,7 +199,8 @@ impl Key {
         }
     }
 
-    /// Slots of one number are one shape, readers and writers another; other libraries' locks count as a writer's.
+    /// Whether the leases and this claim are of different shapes. Slots of one limit are one shape; readers, writers
+    /// and locks of other libraries are another.
     pub(super) fn is_other_shape(self, claim: Claim) -> bool {
         let slots = |key| {
             if matches!(key, Key::Two | Key::One) { key } else { Key::Free }
@@ -209,17 +210,17 @@ impl Key {
 }
 
 impl Client {
-    /// It is running, and its wait is not over.
+    /// Whether the client is running, and still waits.
     pub(super) fn lives(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
 
-    /// It believes in its lease.
+    /// Whether the client believes in its lease.
     pub(super) fn holds(&self) -> bool {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// Whether it goes on before half a second is over.
+    /// Whether the client has something to do before half a second is over.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -231,7 +232,7 @@ impl Client {
         }
     }
 
-    /// It takes no further part; what it has left in Redis stays.
+    /// Ends the client's wait. Anything that the client has left in Redis stays.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
         let &mut Client { number, late, again, .. } = self;
@@ -241,7 +242,7 @@ impl Client {
         *self = Client { claim, number, life, phase, ear, unseen, late, again, ..left };
     }
 
-    /// Whether both may have the lock.
+    /// Whether both clients may have the lock at the same time.
     pub(super) fn fits_beside(&self, other: &Client) -> bool {
         match (self.claim, other.claim) {
             (Claim::Shared, Claim::Shared) => true,
@@ -277,7 +278,7 @@ impl Packable for State {
 }
 
 impl State {
-    /// Only the order of these numbers matters: from 1, without a gap.
+    /// Renumbers this field from 1, without a gap: only the order of the numbers matters.
     fn rank(&mut self, field: fn(&mut Client) -> &mut u8, counts: fn(&Client) -> bool) {
         let mut clients = self.clients;
         let numbers = clients.each_mut().map(|client| if counts(client) { *field(client) } else { 0 });
@@ -317,7 +318,7 @@ impl State {
         self.clients.iter_mut().for_each(|client| client.reserved = false);
     }
 
-    /// Whether the lock's key says that this client has it.
+    /// Whether the lock's key says that this client has the lock.
     pub(super) fn is_listed(&self, me: usize) -> bool {
         self.clients[me].listed && self.rest.key == self.clients[me].claim.key()
     }
@@ -327,7 +328,8 @@ impl State {
         self.clients.iter().filter(|client| client.listed && client.claim.key().is_mark()).count()
     }
 
-    /// Whether a lease with this claim fits beside all that have not run out, whatever the node has noticed of it.
+    /// Whether a lease with this claim fits beside all leases that have not run out. The node may not have noticed yet
+    /// that leases have run out.
     pub(super) fn has_room(&self, claim: Claim) -> bool {
         self.has_room_beside(claim, |client| client.lease > 0)
     }
@@ -339,8 +341,8 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether a live waiter could have the lock, if it only knew: its claim fits, and the claims of all in line before
-    /// it.
+    /// Whether a live waiter could have the lock, if it only knew: its claim fits, and so does each claim in line
+    /// before.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
         // A lease that a live client's earlier try has left is not counted.

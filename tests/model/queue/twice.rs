@@ -1,5 +1,5 @@
-//! Requests that are sent twice. Connections are cut with a try and the request that undoes it on the way. Requests are
-//! sent again over new connections, while the server has the first ones, and takes them up later.
+//! Requests that are sent twice. Connections are cut while a try, or the request that undoes the try, is on its way.
+//! Clients send requests again over new connections, while the server has the first ones, and takes them up later.
 
 use super::{AFTER_FAILURE, Bounds, CALLS_AGAIN, QUIET, Without, is_clean, without};
 use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
@@ -15,7 +15,7 @@ pub(super) const CALLS_CUT: Bounds =
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// The same with looks by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// A waiter that leaves says this twice, and comes again.
+/// A waiter that leaves sends this request twice, and comes again.
 const LEAVES_LATE: Bounds = Bounds { lates: 1, interrupts: 1, again: true, clocks: false, ..QUIET };
 
 #[test]
