@@ -304,7 +304,7 @@ fn a_thawed_waiter_finds_the_free_lock_in_its_old_place() {
     let ticket = scripts.take("frozen", "u", "60000", "").text("ticket").to_owned();
     scripts.take("late", "v", "60000", "");
     scripts.release("t");
-    redis.command(&["DEL", &part("reserved")]); // frozen for longer than it lasts
+    redis.command(&["DEL", &part("reserved")]); // the waiter is frozen for longer than the reservation lasts
     let reply = scripts.take("frozen", "u", "60000", &ticket);
     assert_eq!(reply.word(), "granted");
     assert_eq!(waiters(&redis), ["late"]);

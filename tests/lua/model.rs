@@ -336,7 +336,7 @@ impl Model {
         let (token, claim, ttl) = (self.token(), self.arg("claim").unwrap(), self.int("ttl").unwrap());
         let ends = Some(self.ms() + ttl);
         if self.lock.is_none() {
-            self.delete_mark(); // what was left of another
+            self.delete_mark(); // the mark of an earlier lease
             self.holds = Timed::default();
             let value = if claim == "exclusive" { token.clone() } else { format!("{claim}.{NONCE}") };
             self.lock = Some(Timed { value: Some(value), ends });

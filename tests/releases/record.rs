@@ -50,7 +50,7 @@ impl Recorder {
                 _ => {}
             }
         }
-        calls.dedup(); // the server did not know the script by its name
+        calls.dedup(); // after NOSCRIPT, the script was sent again with its body
         assert_eq!(calls.len(), names.len(), "{names:?}: {calls:?}");
         for ((sha1, words), name) in calls.into_iter().zip(names).filter(|(_, name)| !name.is_empty()) {
             let body = self.bodies[&sha1].clone();

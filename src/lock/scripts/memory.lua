@@ -103,7 +103,7 @@ local function close_runs()
     end
     if #tokens == 0 then return end
     local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-    local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
+    local from = math.max(#tokens - most, 1) -- one run more than the log keeps, so that push cuts the log
     local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
     for i = 1, #tokens, UNPACKED do
       local last = math.min(i + UNPACKED - 1, #tokens)

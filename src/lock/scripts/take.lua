@@ -22,7 +22,7 @@ local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil,
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- how many hosts are kept: the latest
+local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
 -- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). A visit that cannot
@@ -103,7 +103,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       fields.queued = not score and 1
       local ticket = ARG.ticket or score and digits(score) or behind_all(Q)
       if not score then redis.call('ZADD', Q, ticket, me) end
-      redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+      redis.call('PEXPIRE', Q, QUEUE_MS) -- each waiter prolongs Q: the first in line may be dead
       if raise_newest then raise_newest() end
       fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
     end
@@ -173,7 +173,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
     if not reserved then
       if redis.call('EXISTS', Q) == 0 then return nil end
-      if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed, with its old ticket
+      if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- after a freeze, with its old ticket
       reserved = call_next(me)
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end

@@ -422,7 +422,7 @@ impl Bounds {
             if client.holds() {
                 client.phase = Phase::Ousted;
             }
-            client.excused = true; // a grant that it has not read was its turn
+            client.excused = true; // its turn was a grant whose answer it has not read
             client.listed &= older && client.claim.key().is_mark();
         }
         if state.members() == 0 || older || whose.is_none() || !state.rest.key.is_mark() {

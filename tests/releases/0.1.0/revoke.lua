@@ -189,7 +189,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
+if claim ~= 'shared' then -- by slot, so that all nodes name the same holders
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
@@ -370,7 +370,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
+local from = math.max(#tokens - most, 1) -- one run more than the log keeps, so that push cuts the log
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)

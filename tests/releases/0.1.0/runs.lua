@@ -131,7 +131,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
+if claim ~= 'shared' then -- by slot, so that all nodes name the same holders
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do

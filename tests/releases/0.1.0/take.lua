@@ -23,7 +23,7 @@ local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil,
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- how many hosts are kept: the latest
+local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 local function note_visit(met)
 if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
 pcall(function()
@@ -204,7 +204,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
+if claim ~= 'shared' then -- by slot, so that all nodes name the same holders
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
@@ -385,7 +385,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
+local from = math.max(#tokens - most, 1) -- one run more than the log keeps, so that push cuts the log
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -459,7 +459,7 @@ if is_queueing then
 fields.queued = not score and 1
 local ticket = ARG.ticket or score and digits(score) or behind_all(Q)
 if not score then redis.call('ZADD', Q, ticket, me) end
-redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+redis.call('PEXPIRE', Q, QUEUE_MS) -- each waiter prolongs Q: the first in line may be dead
 if raise_newest then raise_newest() end
 fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
 end
@@ -519,7 +519,7 @@ return nil
 end
 if not reserved then
 if redis.call('EXISTS', Q) == 0 then return nil end
-if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed, with its old ticket
+if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- after a freeze, with its old ticket
 reserved = call_next(me)
 if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
 if not reserved or reserved == me then return nil end
