@@ -119,7 +119,8 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
     ///
-    /// Without a name: every held lock under the prefix. With several names, or a * in one: a table of the locks that match.
+    /// Without a name: every held lock under the prefix. With several names: a table of these locks. In a table, a * matches
+    /// held locks, and with --all free ones, too.
     Status(StatusArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///
@@ -227,8 +228,8 @@ pub(crate) struct Common {
     /// The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<String>,
-    /// Count a lease, and each renewal, only after N replicas have it (WAIT), so that a failover does not lose it [env:
-    /// REDLOCK_REPLICAS] [default: 0]
+    /// Count a lease, and each renewal, only after N replicas have it (WAIT); if N counts every replica, a failover loses no
+    /// lease [env: REDLOCK_REPLICAS] [default: 0]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) replicas: Option<String>,
     /// How the holder appears to others; for run and acquire only [env: REDLOCK_LABEL] [default: the name of the script or command]
@@ -319,8 +320,8 @@ pub(crate) struct LeaseArgs {
     once: bool,
     /// Share the lock with other --shared holders
     ///
-    /// Many readers or one writer, like flock -s: a shared holder keeps those without --shared out, and they keep it out. They
-    /// all wait in one line, first come, first served. The last of -s and -x counts.
+    /// Many readers or one writer, like flock -s: holders with --shared exclude holders without it, and the reverse. All
+    /// wait in one line, first come, first served. The last of -s and -x counts.
     #[arg(short, long, overrides_with_all = ["shared", "exclusive"])]
     pub(crate) shared: bool,
     /// One holder at a time, like flock -x (the default)
@@ -347,11 +348,11 @@ pub(crate) struct LeaseArgs {
     /// With --reentrant: the token of the lease to re-enter
     #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
     pub(crate) token: Option<String>,
-    /// Give up, with 75, if a larger N has come
+    /// Exit with 75 if a call with a larger N has come
     ///
-    /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N
-    /// has stood in line or was granted, a smaller one is not granted any more, even if the job with N fails or gives
-    /// up: run that job again, with the same N. The holder is not disturbed, nor are calls without this option. A
+    /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once a call
+    /// with N has stood in line or got the lock, no call with a smaller number gets it, even if the job with N fails or
+    /// gives up: run that job again, with the same N. The holder is not disturbed, nor are calls without this option. A
     /// refused call exits with 75, or the status of -E. release --force of the free lock forgets N; otherwise Redis
     /// remembers N for 100 days. From 0 to 9007199254740991.
     #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
@@ -394,12 +395,12 @@ pub(crate) struct RunArgs {
     pub(crate) on_lost: Option<OnLost>,
     /// Keep the lock for at least D
     ///
-    /// Even if the job ends sooner. D counts from the acquisition, whatever the command's status; redlock itself ends with
-    /// the command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
+    /// Even if the job ends sooner, or fails. D counts from the acquisition; redlock itself ends with the
+    /// command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
     /// both options for one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)
+    /// Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)
     ///
     /// D counts from the beginning of the successful run, by the server's clock. A call that runs nothing exits with
     /// 75, or the status of -E. Runs that failed, and runs without --once-per, do not count: after a failure the next
@@ -527,11 +528,11 @@ pub(crate) struct StatusArgs {
     pub(crate) min_hosts: Option<usize>,
     /// List the hosts that came to the lock, and the result of each
     ///
-    /// The latest first: when the host last asked for the lock, and the result: the host took the lock, others had it, or the
-    /// job had succeeded (--once-per). The latest 100 hosts are known.
+    /// The latest first: when the host last asked for the lock, and whether it then took the lock, others had the lock, or
+    /// the job had already succeeded (--once-per). The latest 100 hosts are known.
     #[arg(long, conflicts_with = "ran_within")]
     pub(crate) hosts: bool,
-    /// Refresh every D [default: 2s]; on a terminal in place; a list worst first
+    /// Refresh every D [default: 2s], on a terminal in place; a list begins with the worst
     ///
     /// On a terminal q ends the watch, as Ctrl-C does.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]

@@ -387,7 +387,7 @@ impl NamedObstacle {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {
             let host = safe(holder.owner.host.as_deref().unwrap_or_default());
-            let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
+            let left = left.map_or_else(String::new, |left| format!(", and the lock is kept for {left} more"));
             return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };

@@ -306,7 +306,7 @@ fn more(all: u64, listed: usize) -> Option<String> {
 
 /// `deploy@web-3, pid 4121 (nightly), for 12s`
 fn waiter_line(waiter: &Waiter) -> String {
-    let who = waiter.owner.who(true).unwrap_or_else(|| "one that does not tell its name".to_owned());
+    let who = waiter.owner.who(true).unwrap_or_else(|| "a waiter without a name".to_owned());
     let time = waiter.waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
     let deaf = if waiter.listening == Some(false) { ", not listening: dead or cut off" } else { "" };
     format!("{who}{time}{deaf}")

@@ -52,7 +52,7 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     ),
 ];
 
-const REDIS: &str = "--redis redis://HOST:PORT/DB; rediss:// with TLS";
+const REDIS: &str = "use --redis redis://HOST:PORT/DB (rediss:// with TLS)";
 
 /// The error of these arguments in one line.
 pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {

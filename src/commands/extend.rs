@@ -12,7 +12,7 @@ pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
     let extension = block_on(async {
-        let token = token_of(token, &mut lock, &settings.ancestors, "missing --token").await?;
+        let token = token_of(token, &mut lock, &settings.ancestors, "missing --token, which acquire printed").await?;
         lock.extend(&token, args.ttl).await
     })?;
     match common.format {

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
 fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
     let RunListing { runs, running, forgotten, started, missing } = listing;
     let exit = say_missing(missing);
-    running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
+    running.iter().for_each(|(name, count)| say(&format!("{name:?} has {count} runs that go on; not all are shown")));
     for (name, before, kept) in forgotten {
         say(&output::forgotten(name, *before, *kept));
     }

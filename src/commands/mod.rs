@@ -117,7 +117,7 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     match fits_one_slot(&key) {
         true => Ok(key),
         false => Err(Error::Usage(format!(
-            "the key {key:?} has a }} but no hash tag like {{this}}, so the keys of this lock could not share a slot in a Cluster"
+            "the key {key:?} has a }} but no hash tag like {{this}}, so a Cluster could not keep this lock in one slot; use a name or prefix without }}"
         ))),
     }
 }

@@ -149,8 +149,8 @@ fn connection(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
 
 fn certificate(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let left = human(node.certificate_ends_in.unwrap_or_default());
-    let detail = format!("its certificate, or one that it rests on, ends in {left}: no lock can be taken then");
-    let advice = "renew it, and show it to the server: CONFIG SET tls-cert-file FILE tls-key-file FILE";
+    let detail = format!("its certificate, or that of an issuer, expires in {left}: no lock can be taken after that");
+    let advice = "renew it, and let the server load it: CONFIG SET tls-cert-file FILE tls-key-file FILE";
     Warn.when(node.certificate_ends_in.is_some(), &detail, advice)?;
     Ok(if node.address.is_tls() { "valid for more than 14 days" } else { "none, without TLS" }.to_owned())
 }
@@ -194,7 +194,8 @@ fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
-    let detail = "each connection meets another server: a lock can have as many holders as there are servers";
+    let detail =
+        "connections to this address reach different servers: a lock can have as many holders as there are servers";
     let advice =
         "name one server, or each as a node of its own: --redis URL,URL,URL; no balancer, no name of several servers";
     Fail.when(node.run_ids.len() > 1, detail, advice)?;
@@ -295,7 +296,7 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
 fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     let advice = "let this user run TIME (ACL rule +time)";
     let ahead = node.ahead_ms.ok_or_else(|| Unknown.problem("TIME is refused", advice))?;
-    let advice = "synchronize the clocks (NTP): --once-per, log and --ran-within count by those of the servers";
+    let advice = "synchronize the clocks (NTP): --once-per, log and --ran-within use the servers' clocks";
     let side = if ahead > 0 { "ahead of" } else { "behind" };
     let detail = format!("its clock is {} {side} this machine's", human(Duration::from_millis(ahead.unsigned_abs())));
     Warn.when(ahead.unsigned_abs() > CLOCKS_MS, &detail, advice)?;

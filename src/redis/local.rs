@@ -106,7 +106,7 @@ impl Local {
             std::thread::sleep(AGAIN);
         }
         let socket = self.socket();
-        let what = if socket.exists() { "does not answer on" } else { "runs without" };
+        let what = if socket.exists() { "does not answer on" } else { "runs, but has lost its socket" };
         let socket = socket.display();
         let end = format!("pkill -f unixsocket:{socket} ends it, and the next call starts it again");
         Err(io::Error::other(format!("it {what} {socket}; {end}")))

@@ -60,7 +60,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
-        true => Err("this system has no certificates to trust; --tls-ca names some".to_owned()),
+        true => Err("this system has no certificates to trust; give some with --tls-ca".to_owned()),
         false => Ok(roots),
     }
 }

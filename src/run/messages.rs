@@ -152,7 +152,9 @@ impl Messages {
     /// Reports that a job's errors cannot be kept with its run.
     pub(super) fn unread_errors(&self, error: &io::Error) {
         let (name, why) = (&self.name, reason(error));
-        self.news(&format!("the errors of the job of {name} are not in its log: their file cannot be read: {why}"));
+        self.news(&format!(
+            "the log of {name} lacks the errors of its job: the file of --keep-errors cannot be read: {why}"
+        ));
     }
 
     pub(super) fn time_limit(&self, limit: Duration) {

@@ -209,7 +209,7 @@ fn an_address_that_leads_to_two_servers() {
     let balancer = Proxy::new(&one, Mode::Pass);
     approves(Test::new(&balancer), "identity", &["one server"]);
     balancer.alternate_with(&other);
-    fails(Test::new(&balancer), "identity", &["each connection meets another server", "--redis"]);
+    fails(Test::new(&balancer), "identity", &["connections to this address reach different servers", "--redis"]);
 }
 
 #[test]
@@ -427,9 +427,9 @@ fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
     let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
     let said = Checkup::of(trusting, 0);
     said.says("ok", "connection", &["by TLS"]);
-    said.says("warn", "certificate", &["ends in ", "tls-cert-file"]);
+    said.says("warn", "certificate", &["expires in ", "tls-cert-file"]);
     // A certificate for 13 days ends in a bit less than 13 days, or in 13 days within its first second.
-    for (days, verdict, words) in [(13, "warn", "ends in 1"), (16, "ok", "more than 14 days")] {
+    for (days, verdict, words) in [(13, "warn", "expires in 1"), (16, "ok", "more than 14 days")] {
         tls.show(&authority.issue("DNS:localhost", days));
         let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
         Checkup::of(trusting, 0).says(verdict, "certificate", &[words]);

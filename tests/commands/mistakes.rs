@@ -21,7 +21,7 @@ const LINES: [(&str, &str); 156] = [
     ("acquire --name", "a value is required for '--name <NAME>' but none was supplied"),
     ("extend --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
     ("release --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
-    ("extend x", "missing --token"),
+    ("extend x", "missing --token, which acquire printed"),
     ("release x", "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now"),
     ("acquire x --token t", "missing --reentrant; redlock acquire NAME"),
     // The token that an acquire did not print.
@@ -94,7 +94,7 @@ const LINES: [(&str, &str); 156] = [
     ),
     ("run x --shell=false -- true", "'--shell'; run has -c"),
     // etcdctl lock
-    ("run x --endpoints h:1 -- true", "'--endpoints'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("run x --endpoints h:1 -- true", "'--endpoints'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("lock x --ttl 10", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
     // timeout
     ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
@@ -119,11 +119,11 @@ const LINES: [(&str, &str); 156] = [
     ("run x --daily -- true", "'--daily'; --once-per?"),
     ("run x --interval 1d -- true", "'--interval'; --once-per?"),
     // redis-cli
-    ("status --host h", "'--host'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("status --url redis://h", "'--url'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("status --port 6380", "'--port'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("acquire x --db 1", "'--db'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
-    ("--tls status", "'--tls'; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status --host h", "'--host'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
+    ("status --url redis://h", "'--url'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
+    ("status --port 6380", "'--port'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
+    ("acquire x --db 1", "'--db'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
+    ("--tls status", "'--tls'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("status -p 6380", "'-p'; redlock status -h shows its options"),
     ("ping", "unrecognized subcommand 'ping'; redlock doctor?"),
     ("get x", "unrecognized subcommand 'get'; redlock status?"),

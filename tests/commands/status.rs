@@ -153,7 +153,7 @@ fn a_lock_whose_job_has_ended_is_kept() {
     redlock(&redis, "status backup").stdout(shown).run();
     let (_, host) = myself();
     let busy = format!(
-        "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; use --wait to queue for it\n"
+        "redlock: \"backup\" finished on {host} <duration> ago, and the lock is kept for <duration> more; use --wait to queue for it\n"
     );
     redlock(&redis, "acquire backup").status(75).stderr(like(busy)).run();
 }

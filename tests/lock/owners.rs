@@ -285,7 +285,7 @@ fn a_waiter_is_told_what_a_loser_is() {
         .status(75)
         .stderr(like(
             "redlock: waiting up to 1s for \"kept\", 1st in line; finished on <host> <duration> ago, \
-             kept for <duration> more\n<any>\n",
+             and the lock is kept for <duration> more\n<any>\n",
         ))
         .run();
     redis.command(&["HSET", "redlock:hash", "field", "1"]);

@@ -324,7 +324,7 @@ fn a_signal_ends_the_wait_for_a_server_that_does_not_come() {
         call.finish();
     }
     // No server is started beside the process that has the lock on the file.
-    place.is_refused(69, message(["runs without", "l/redis.sock"]));
+    place.is_refused(69, message(["has lost its socket", "l/redis.sock"]));
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn nothing_that_is_removed_lets_a_second_server_in() {
     let way_out = format!("pkill -f unixsocket:{}", socket.display());
     let calls = [["acquire", "backup"], ["status", "backup"]].map(|arguments| {
         let test = Test::new(&place).args(arguments).status(69);
-        test.stderr(message(["runs without", &socket.display().to_string(), &way_out])).spawn()
+        test.stderr(message(["has lost its socket", &socket.display().to_string(), &way_out])).spawn()
     });
     calls.into_iter().for_each(|call| drop(call.finish()));
     let killed = place.server();
@@ -467,7 +467,7 @@ fn what_cannot_be_is_refused() {
     let refused = |url: &str, message: Pattern| {
         Test::bare().args(["acquire", "backup", "--redis", url]).status(64).stderr(message).run();
     };
-    refused("local:,redis://127.0.0.1:1", message(["local:", "cannot be one of several nodes"]));
+    refused("local:,redis://127.0.0.1:1", message(["local:", "one of several nodes cannot be"]));
     refused("local:here", message(["absolute: local:/"]));
     let deep = format!("local:/{}", "d".repeat(100));
     refused(&deep, message(["107 bytes"]));

@@ -185,7 +185,7 @@ fn status_tells_who_waits() {
     let line = |at: usize, label| format!("          {user}@{host}, pid {} ({label}), for <duration>\n", pids[at]);
     let line = format!("{}{}{}", line(0, "nightly"), line(1, "änd so on"), line(2, "third"));
     let told = format!(
-        "<any>\n<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          one that does not tell its name, for <duration>, not listening: dead or cut off\n"
+        "<any>\n<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          a waiter without a name, for <duration>, not listening: dead or cut off\n"
     );
     redlock(&redis, "status backup").stdout(like(told)).run();
 

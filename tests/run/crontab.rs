@@ -278,7 +278,7 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
         let told = price(words);
         assert!((told * 0.5..=told * 1.25).contains(&measured), "{measured} {words}: {told} in README");
     };
-    is((after[0] - before[0]) as f64 / seconds, "requests a second");
+    is((after[0] - before[0]) as f64 / seconds, "requests");
     is((after[1] - before[1]) as f64 / seconds, "commands");
     // The holder's connection and the test's own do not count.
     is(night.redis[0].info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");

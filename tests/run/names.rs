@@ -37,7 +37,7 @@ fn they_are_taken_in_the_order_of_their_bytes_and_the_job_finds_each() {
         redlock run -q inner -- redlock extend -q a || exit 14
         redlock extend other";
     let line = |name| format!("redlock: acquired \"{name}\" on <any>, token <token>, fencing token <n>, lease 30s\n");
-    let said = ["B", "a", "b"].map(line).concat() + "redlock: missing --token\n";
+    let said = ["B", "a", "b"].map(line).concat() + "redlock: missing --token, which acquire printed\n";
     for test in [Test::new(&redis), Test::new(&nodes)] {
         let test = test.args(["run", "--name", "b", "--name", "a", "--name", "B", "--", "sh", "-c", job]);
         test.status(64).stderr(like(&said)).run();
