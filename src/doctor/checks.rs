@@ -55,7 +55,7 @@ impl Setup<'_> {
     }
 }
 
-/// A check of one server of a node; the last argument is all other servers that were reached.
+/// A check of one server of a node; the last argument is all other servers, of any node, that were reached.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [

@@ -47,7 +47,7 @@ impl Lock {
         acquired
     }
 
-    /// Re-enters a lease, tries, or waits in line. May be dropped at any await; then, and after an error, `traces`
+    /// Re-enters a lease, else tries, else waits in line. May be dropped at any await; then, and after an error, `traces`
     /// holds all that has to be withdrawn.
     async fn obtain(
         &mut self,

@@ -95,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// The same fault with the name of the server at fault, for a node that has several.
+    /// The same fault, for a node of several servers; two kinds of fault then name the server.
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
             Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),

@@ -193,9 +193,7 @@ impl Messages {
 
     pub(super) fn out_of_reach(&self, pids: &[i32]) {
         let (name, pids) = (&self.name, first_of(pids, NAMED, pids.len() as u64));
-        self.say(&format!(
-            "cannot kill some processes of the job of {name}, for lack of permission; still alive: pid {pids}"
-        ));
+        self.say(&format!("cannot kill some processes of the job of {name}; still alive: pid {pids}"));
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) type Record = BTreeMap<String, String>;
 /// The uptime and the run_id that the server is made to tell.
 pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
-/// The hash of each token, as the server is made to compute it.
+/// The end of each mark (`shared.NONCE`): the hash of a token, as the server is made to compute it.
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is promised to a waiter: so long that here a random deletion ends a reservation, not time.
 pub(super) const RESERVED_MS: i64 = 700_000;
@@ -222,7 +222,7 @@ impl Model {
         holder
     }
 
-    /// An answer with all holders. (There are not more than an answer names.)
+    /// An answer with all holders. (The test has no more holders than fit into an answer.)
     fn with_holders(&self, outcome: &str) -> Json {
         let live = &self.members.value;
         match (self.held_claim(), self.value()) {

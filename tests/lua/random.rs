@@ -196,7 +196,7 @@ impl Run<'_> {
             "WAITER" => self.chance.one_of(&WAITERS).to_owned(),
             "CLAIM" => self.claim(),
             "TTL" => self.chance.one_of(&TTLS).to_string(),
-            // A number near the counter, smaller or larger.
+            // A number near the counter of fencing tokens.
             "NUMBER" => (self.model.counter.unwrap_or(3) + self.chance.one_of(&[-2, -1, 0, 1, 2])).max(0).to_string(),
             // For how long the run has gone on.
             "SINCE" => self.model.memory.open.get(&token).map_or(0, |run| self.model.ms() - began_at(run)).to_string(),

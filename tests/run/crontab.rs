@@ -80,7 +80,7 @@ impl Night {
         test.within(Duration::from_secs(60))
     }
 
-    /// Starts all hosts at the same second.
+    /// The night falls: starts all hosts at the same second.
     fn falls(&self) -> Vec<Running> {
         let host =
             |number: u32| self.line(&self.lines[0]).env("HOST", number.to_string()).any_end().stderr(any()).spawn();

@@ -97,8 +97,9 @@ local function find_logged(token)
   end
 end
 
--- True if the log may have had a run that ended ARG.ended ms ago: the log was cut, or is longer than the search, and
--- all runs that are searched ended later. A release is repeated for AGAIN_MS with the same ARG.ended.
+-- True if a run that ended ARG.ended ms ago may stand, or have stood, in the log behind the runs that are searched: they
+-- all ended later, and the log goes on behind them, or was cut. The run may have ended up to AGAIN_MS before, since each
+-- repetition of a release has the same ARG.ended.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end

@@ -55,7 +55,8 @@ enum Without {
     Pause,
     /// Waiters look by the clock.
     Looks,
-    /// A quorum of nodes counts a waiter as a listener before it queues. When another node does so, the waiter looks.
+    /// A waiter queues after q nodes, or all that can be reached, have confirmed its subscription. After each
+    /// confirmation, also a later one, the waiter looks.
     SubscribedFirst,
     /// Each try has a token of its own.
     OwnToken,

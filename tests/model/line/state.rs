@@ -8,7 +8,7 @@ pub(super) const WAITERS: usize = 3;
 /// The client that has the lock to begin with.
 pub(super) const HOLDER: usize = WAITERS;
 
-/// The key of a lock that is free, and reserved for no waiter.
+/// The key's content when the lock is free, and reserved for no waiter.
 pub(super) const FREE: u8 = 0;
 
 /// The token of a client's latest try.
@@ -150,7 +150,7 @@ packed! {
 }
 
 packed! {
-    /// The first holder, and how many failures of each kind may still come.
+    /// The first holder, the largest number, and how many failures of each kind may still come.
     Rest {
         /// The first holder has the lock.
         held: bool = 1,
