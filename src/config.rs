@@ -435,8 +435,8 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(flag).collect()
 }
 
-/// Variables that tell the job where the locks are: one for each flag that was given, except `--label` and `--log`, and
-/// [`ON_DEFAULT`] if the address is the default.
+/// Variables that tell the job where the locks are: one for each flag that was given, except `--label` and `--log`; also
+/// [`ON_DEFAULT`], if the address is the default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
     let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));

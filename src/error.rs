@@ -334,7 +334,7 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
 }
 
 impl NamedObstacle {
-    /// The refusal of a caller that has not waited.
+    /// The lock `name`, held by `by`. The facts about the caller (its wait, its job) are still missing.
     pub(crate) fn of(name: &str, by: Obstacle) -> NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Signal(i32),
 }
 
-/// Statuses 64 to 78 are those of BSD's sysexits(3).
+/// Statuses 64 to 78 follow BSD's sysexits(3), where one fits.
 impl Exit {
     /// Done; for `run`, the command exited 0.
     pub(crate) const DONE: Exit = Exit::Status(0);

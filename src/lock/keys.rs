@@ -3,7 +3,8 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// In the other keys of a lock, separates the lock's own key from the part; in a waiter's name, separates the parts.
+/// Stands between a lock's own key and the rest of each other key (`{redlock:backup}:␟queue`), and between the facts in
+/// a waiter's name.
 /// Names have no control characters, so a lock's own key never looks like one of the other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 

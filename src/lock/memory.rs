@@ -96,7 +96,7 @@ struct NodeMemory {
     oldest: Option<Run>,
     more: bool,
     errors: Vec<KeptErrors>,
-    /// The time since the start of the server, if the server remembers nothing.
+    /// The time since the start of the server, if the server remembers nothing of this lock.
     uptime: Option<Duration>,
 }
 

@@ -9,7 +9,7 @@ use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A waiter in line. A fact that the waiter's name does not contain is none.
+/// A waiter in line. A fact is none if neither the waiter's name nor the server tells it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
     /// The waiter's name in the queue.

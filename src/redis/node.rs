@@ -1,4 +1,4 @@
-//! One node: its connection, one request and its answer.
+//! One node: the connection, and one request with its answer.
 
 use super::address::Address;
 use super::connect;

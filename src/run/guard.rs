@@ -167,7 +167,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
-    // From here on, a guard that panics stops the watched process. redlock may report success only after this.
+    // From here on, a guard that panics stops the watched process (unless it may go on without the lease). redlock may
+    // report success only after this.
     task.stop_on_panic();
     socket.get().send(&Readiness::Ok(()))?;
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());

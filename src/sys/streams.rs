@@ -173,7 +173,7 @@ enum Target<'fd> {
     /// A pipe or a terminal, opened a second time with O_NONBLOCK.
     Reopened(OwnedFd),
     Socket(BorrowedFd<'fd>),
-    /// A pipe or a terminal of another user, which cannot be opened.
+    /// A pipe or a terminal that cannot be opened a second time: mostly that of another user.
     Others(BorrowedFd<'fd>),
 }
 

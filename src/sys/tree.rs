@@ -51,12 +51,12 @@ impl Root {
     }
 }
 
-/// The result of one round of killing.
+/// The result of one round of signals.
 #[derive(Debug, Default)]
 pub(crate) struct KillRound {
-    /// Children that were sent SIGKILL.
+    /// Processes that were sent the signal.
     pub(crate) signalled: Vec<i32>,
-    /// Children of another user, which this process may not kill.
+    /// Processes of another user, which this process may not signal.
     pub(crate) refused: Vec<i32>,
 }
 

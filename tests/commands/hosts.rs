@@ -323,7 +323,7 @@ fn a_night_that_once_per_leaves_out_by_a_second_is_told_though_the_call_is_quiet
          runs are left out; use 20h\n",
     );
     night("web-1", "24h").stderr(said).run();
-    // A second visit in the same night tells no period.
+    // From a second visit in the same night no period follows, so nothing is said.
     night("web-1", "24h").run();
     let said = message(["\"backup\" ran ", "use 20h"]);
     redlock(&redis, "run backup --once-per 24h -- true").on_host("web-2").status(75).stderr(said).run();

@@ -190,7 +190,7 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// The metrics of an alert exist: some of them for a lock that never ran, all of them after a run.
+    /// The metrics that an alert names exist: some of them for a lock that never ran, all of them after a run.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];

@@ -1,8 +1,8 @@
 -- Grants a lease to ARG.token for ARG.ttl, and begins the lease's run; no other file does. Straight-line code, for
 -- speed. The including script sets fence (the fencing token), count (the new value of the counter), slot, since (us)
--- and began (ms), the moment of the grant; for a lease beside others also mark (the value for a lock that has none) and
--- list (the function list_member). The run is a JSON object of texts, without spaces. ARG.entry is the part of the run
--- that redlock knows (run.rs).
+-- and began (ms), the moment of the grant; for a member also mark (the value that K gets if the lock is free) and list
+-- (the function list_member). The run is a JSON object whose values are texts, without spaces between its parts.
+-- ARG.entry is the part of the run that redlock knows (run.rs).
 if value == false then
   value = mark or ARG.token
   redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
