@@ -110,7 +110,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
                 times[at] = Some(time(&mut (peer.command)("bench-true", &["true".to_owned()])));
             }
         }
-        // The first five rounds find cold caches, and a server that does not know the scripts.
+        // The first five rounds find cold caches, and some servers that do not know the scripts yet.
         if round >= 5 {
             times.iter().zip(&mut samples).for_each(|(time, samples)| time.iter().for_each(|time| samples.add(*time)));
             rounds.push(times);
@@ -133,8 +133,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Prints by which factor redlock on one master took longer than each other peer in the same round, in which other load
-/// slows both down.
+/// Prints by which factor redlock on one master takes longer than each other peer. Both times are from the same round,
+/// in which other load slows both down.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);

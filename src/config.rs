@@ -1,4 +1,4 @@
-//! The settings: where the locks are, and who asks. Each comes from its flag, else its variable, else redlock.conf.
+//! The settings, such as the nodes and the prefix. Each comes from its flag, else its variable, else redlock.conf.
 
 use crate::cli::Common;
 use crate::cli::values::{LONGEST_LABEL, duration, hold_time, whole};
@@ -178,7 +178,7 @@ fn is_of_service(name: &str) -> bool {
         || words.windows(2).any(|pair| pair == ["SERVICE", "PORT"] || (pair[0] == "PORT" && is_number(pair[1])))
 }
 
-/// True for a variable that was probably meant to be REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST.
+/// True for a variable that was probably meant to be REDLOCK_REDIS, such as REDLOCK_URL or REDLOCK_REDIS_HOST.
 fn means_address(name: &str) -> bool {
     let word = name.trim_start_matches(OURS);
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
@@ -302,7 +302,7 @@ fn node_timeout(text: &str) -> Result<Duration, String> {
     if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
 }
 
-/// The value of a variable that is no setting. An empty value counts as none.
+/// The value of a variable that is no setting. An empty value counts as unset.
 fn text(environment: &Environment, name: &str) -> Option<String> {
     environment.get(name).filter(|text| !text.is_empty()).cloned()
 }
@@ -403,7 +403,7 @@ type Entry = (&'static str, SettingValue);
 /// The entries of a source, or the reason why this user may not read its file.
 type Source = Result<Vec<Entry>, String>;
 
-/// The value of the first of these variables in the nearest source that has one.
+/// The value from the nearest source that sets any of these variables; if it sets several, the value of the first.
 ///
 /// # Errors
 /// A file that cannot be read, and may name other nodes than the sources after it.
@@ -468,7 +468,7 @@ fn file(path: &Path) -> Result<Source, Unusable> {
     let unusable = Unusable::of(&error).within(|why| format!("cannot read {}: {why}", path.display()));
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
-        // The system's file may be for some users only, and after sudo HOME is another user's.
+        // The system's file may be for some users only; and after sudo, HOME may be another user's directory.
         ErrorKind::PermissionDenied => Ok(Err(unusable.why)),
         _ => Err(unusable),
     }

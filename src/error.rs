@@ -78,7 +78,7 @@ pub(crate) enum NotOurs {
     Revoked(String),
 }
 
-/// A lock that others hold.
+/// The name of a lock, and the obstacle to taking it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedObstacle {
     pub(crate) name: String,
@@ -201,8 +201,8 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error, as the end of a `run` whose job has not begun. Refusals (another
-    /// holder, `--once-per`, `--newest`), a wrong call and a wait that the user ended stay as they are.
+    /// This error, as the end of a `run` whose job has not begun. Refusals (another holder, `--once-per`, `--newest`),
+    /// a wrong call and a wait that the user ended stay as they are.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -334,7 +334,7 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
 }
 
 impl NamedObstacle {
-    /// The lock `name`, held by `by`. The facts about the caller (its wait, its job) are still missing.
+    /// The lock `name`, with the obstacle `by`. The facts about the caller (its wait, its job) are still missing.
     pub(crate) fn of(name: &str, by: Obstacle) -> NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }

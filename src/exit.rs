@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Signal(i32),
 }
 
-/// Statuses 64 to 78 follow BSD's sysexits(3), where one fits.
+/// Statuses 64 to 78 have the meanings of BSD's sysexits(3), as far as these fit.
 impl Exit {
     /// Done; for `run`, the command exited 0.
     pub(crate) const DONE: Exit = Exit::Status(0);
@@ -37,7 +37,7 @@ impl Exit {
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
-    /// Another still holds the lock at the end of the wait, or `--once-per` or `--newest` forbids the run.
+    /// The lock is held, or `--once-per` or `--newest` forbids the run.
     pub(crate) const HELD: Exit = Exit::Status(75);
     /// `run`: the lease was lost while the command ran.
     pub(crate) const LOST: Exit = Exit::Status(76);

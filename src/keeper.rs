@@ -1,9 +1,9 @@
 //! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on,
 //! and reaps the dead. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
-//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the
-//! parent, the keeper watches the job from the first moment: a process that loses its parent becomes the keeper's
-//! child, and the socket to redlock closes when redlock dies.
+//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. The keeper
+//! is the job's parent from the first moment, and a process of the job that loses its parent becomes the keeper's
+//! child. The socket to redlock closes when redlock dies.
 
 mod killing;
 mod messages;
@@ -68,7 +68,7 @@ pub(crate) struct Keeper {
     strangers: Vec<Handle>,
 }
 
-/// Forks the keeper, and replaces this process' standard input and output, which belong to the job, by /dev/null. This
+/// Forks the keeper, and replaces this process's standard input and output, which belong to the job, by /dev/null. This
 /// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
 /// The keeper and the job inherit every descriptor that redlock's caller left open.
 ///
@@ -92,8 +92,8 @@ pub(crate) fn fork(task: &Task, inherited: Inheritance, terminal: bool) -> nix::
 }
 
 impl Keeper {
-    /// Sends an order without waiting. Fails if the keeper has left too much unread, or is gone, which
-    /// [`Keeper::receive`] also reports.
+    /// Sends an order without waiting. Fails if the keeper has left too much unread, or is gone. [`Keeper::receive`]
+    /// also reports a keeper that is gone.
     pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
         self.socket.send(order)
     }

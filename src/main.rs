@@ -33,12 +33,12 @@ use std::time::Duration;
 use sys::streams;
 
 /// At exit, redlock waits at most this long for the reader of its last message. After a signal the wait is shorter,
-/// since redlock then ends within 100 ms.
+/// since redlock must then end within 100 ms.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
 /// C's main. Rust's own start-up code takes 0.06 ms longer (an empty program: 0.44 instead of 0.38 ms), and hides which
-/// descriptors were closed and which signals ignored at start.
+/// descriptors were closed, and which signals were ignored, at start.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char) -> nix::libc::c_int {
     sys::inherited::record_start_state();

@@ -37,7 +37,7 @@ pub(crate) use table::{locks, runs};
 const WAITERS: usize = 10;
 /// A line shows this many characters of a message, or of a server's own text, at most.
 const LINE: usize = 2000;
-/// Results are written in parts of this many bytes.
+/// The size of the buffer for results, in bytes.
 const BUFFER: usize = 64 << 10;
 
 /// A message as a line that begins with redlock's name. The message may quote other users and programs.
@@ -74,7 +74,7 @@ pub(crate) fn show(text: &str) -> Result<(), Error> {
     show_all([text])
 }
 
-/// Prints any number of lines, a part at a time.
+/// Writes a text, given in parts, to standard output. The errors are those of [`show`].
 pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), Error> {
     if inherited::was_closed(1) {
         return Err(not_written(&std::io::Error::other("standard output is closed")));
@@ -351,7 +351,7 @@ fn renewal_news(holder: &Holder) -> Option<String> {
             "taken by acquire: nothing renews it; if the script is dead, use release NAME --force --token {token}"
         ));
     }
-    // If an extension made the lease last longer than a renewal does, no renewal is due.
+    // If an extension has made the lease longer than a renewal would, no renewal is due yet.
     let last = renewal.checked_sub(left)?;
     let is_late = last > renewal_interval(renewal) * 3 / 2;
     let (last, left) = (human(last), human(left));

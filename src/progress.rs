@@ -128,7 +128,8 @@ impl ProgressLine {
         output::say(&format!("{:?}: {text}", self.name));
     }
 
-    /// The time, the name, the position in line, the holder, and last the trouble: the end of the line may be cut.
+    /// The text of the line, in this order, since a terminal may cut the end: the time, the name, the position in line,
+    /// the holder, the trouble.
     fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {

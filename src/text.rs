@@ -44,7 +44,8 @@ pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text from another user, safe for a terminal: control characters escaped, cut after `most` characters.
+/// Text from another user, safe for a terminal: everything that a terminal obeys is escaped. Cut after `most`
+/// characters.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
@@ -70,7 +71,7 @@ fn escaped_where(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> 
     out
 }
 
-/// A word for bash and zsh, ready to paste: in `$'…'`, with characters that a terminal obeys as bytes.
+/// A word for bash and zsh, ready to paste: in `$'…'`, with hex escapes for characters that a terminal obeys.
 pub(crate) fn shell_quoted(word: &str) -> String {
     let mut quoted = "$'".to_owned();
     for c in word.chars() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows in ten seconds what is different about redlock, on a Redis that it starts itself. A line that begins with $ is a
-# command as it is run; its output follows. Ends with a status other than 0 if anything happens otherwise than said.
+# command as it is run; its output follows. Ends with a status other than 0 if a step does not end as announced.
 #
 #     tests/demo.sh target/release/redlock
 set -u

@@ -118,7 +118,7 @@ mod nodes {
 mod lua;
 mod model;
 
-/// Everything that can go wrong at once, judged by the kernel.
+/// Everything fails at once, and the kernel's flock judges.
 mod chaos;
 
 /// Releases of redlock beside this one.

@@ -17,8 +17,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. `joined` may
-    /// wait until the contender of this id stands in line.
+    /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. `joined` gets
+    /// the id of each contender that was started, and may wait until this contender stands in line.
     fn gather(count: usize, hold: Duration, command: impl Fn(&[String]) -> Command, joined: impl Fn(usize)) -> Crowd {
         let mut crowd = Crowd { directory: Directory::new(), children: Vec::new() };
         let log = crowd.log();
@@ -174,7 +174,7 @@ pub(crate) fn thousand(redis: &Redis) {
     let (before, used) = (commands(), processor_time(&pids));
     let time = Duration::from_secs(10);
     std::thread::sleep(time);
-    // One of the commands is the second INFO.
+    // One of the commands is the first INFO: its answer does not count itself.
     let commands = (commands() - before - 1.0) / time.as_secs_f64();
     let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
     let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();

@@ -1,6 +1,6 @@
 //! `make load`: very many runs, waiters, holders and renewals, for a bounded time. Each stage prints its figures. A
-//! stage fails if a call fails or a lease is lost; the lists fail if a script takes too long, the renewals if memory,
-//! descriptors or connections grow.
+//! stage fails if a call fails or a lease is lost. The stage of holders also fails if a script takes too long, and the
+//! stage of renewals fails if memory, descriptors or connections grow.
 
 use crate::crowd::{children_of, drain, gather_redlocks};
 use crate::measure::{memory, processor_time};
@@ -189,7 +189,7 @@ impl std::fmt::Display for Resources {
     }
 }
 
-/// Runs `count` jobs with a ttl of 500 ms, which renew eight times a second; an hour at a ttl of 1 s would be 14,400 renewals.
+/// Runs `count` jobs with a ttl of 500 ms, whose leases are renewed eight times a second.
 fn renewals(count: usize, time: Duration) {
     let redis = server();
     let url = redis.tcp_url();

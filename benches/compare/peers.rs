@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Makes a command that waits for the lock of this name, and runs the job. The command must do nothing between fork and
-/// exec: std then starts it by posix_spawn, as a shell does. A fork would copy this process, and take longer than the
-/// measured programs.
+/// Makes a command that takes the lock of this name, and runs the job. The command must do nothing between fork and
+/// exec: std then starts it by posix_spawn. A fork would copy this process, and take longer than the measured
+/// programs.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
 /// A way of running a command under a lock.
@@ -28,7 +28,7 @@ pub(crate) struct Peer {
 pub(crate) enum Waits {
     /// The peer does not wait for a held lock.
     Never,
-    /// All contenders wait about this long after their start.
+    /// When this time has passed since their start, all contenders wait.
     After(Duration),
     /// The contenders stand in redlock's line: this command is redlock on their nodes.
     InLine(Box<dyn Fn() -> Command>),

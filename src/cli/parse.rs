@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     Wrong(String),
 }
 
-/// The refusal of a `run` command that has no `--` before it.
+/// The refusal of a `run` whose command has no `--` before it.
 pub(crate) const NO_DASHES: &str = "put -- before the command: redlock run NAME -- COMMAND";
 
 /// Parses a command line, program name first.

@@ -1,5 +1,5 @@
-//! `redlock completions`: the scripts in completions/, which are made from the definition of the command line by a
-//! test.
+//! `redlock completions`: prints a script from completions/. `make man` makes these scripts from cli.rs and
+//! completions/src/.
 
 use crate::cli::{CompletionsArgs, Shell};
 use crate::exit::Exit;

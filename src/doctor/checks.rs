@@ -28,12 +28,12 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of locks that never expire; then the names of locks whose runs cannot be read, and the reason why the
-    /// first of these runs cannot be read.
+    /// The names of locks that never expire.
     eternal: Vec<String>,
+    /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest time that a lease can last.
+    /// The longest time that a lease on any of these locks can last.
     longest: Duration,
 }
 
@@ -83,7 +83,7 @@ pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
 
 /// The largest acceptable difference of two clocks, in ms: --once-per and --ran-within count by the servers' clocks.
 const CLOCKS_MS: u64 = 5_000;
-/// Largest acceptable replica lag, in seconds.
+/// The largest acceptable lag of a replica, in seconds.
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
 const ROOM: u64 = 1_000_000;

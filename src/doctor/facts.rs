@@ -85,7 +85,7 @@ impl Lines {
     }
 }
 
-/// The finding for something that the server does not reveal.
+/// The problem that the server does not reveal a fact.
 fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     let advice = format!("let this user run {command}, or look in the console of the service");
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)

@@ -11,7 +11,7 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
 /// The commands that locks can do without: for the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
-/// The rule with these commands, to paste into redis-cli. For the default user, the rule creates a new user.
+/// The rule that allows [`COMMANDS`], to paste into redis-cli. For the default user, the rule creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
     let beside = beside(prefix);
@@ -20,7 +20,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     format!("ACL SETUSER {user} resetkeys {keys} resetchannels &{beside}* -@all {COMMANDS}")
 }
 
-/// The request for the commands that the user may not run on locks with this prefix.
+/// The request that asks which commands the user may not run on locks with this prefix.
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);

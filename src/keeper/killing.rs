@@ -59,8 +59,9 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this call, a deep tree would die level by level. A large flat job is dying by the fourth round, and
-        // needs the processor. Descendants of spared children do not belong to the job.
+        // Without this call, a deep tree would die level by level. The first three rounds leave it out, since a large
+        // flat job is dying by then and needs the processor. Beside spared children it would kill their descendants,
+        // which do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {

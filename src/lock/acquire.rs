@@ -15,8 +15,8 @@ use std::time::Duration;
 /// After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// A waiting caller repeats its first try for this long if the login is refused: a password or a certificate may be in
-/// the middle of its rotation.
+/// A caller that may wait repeats its first try for this long if the login is refused: a password or a certificate may
+/// be in the middle of its rotation.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
@@ -64,7 +64,7 @@ impl Lock {
                 self.step_out(traces).await;
                 return Ok(*lease);
             }
-            // A call in line behind the job that it is part of would wait for itself.
+            // A call that is part of the holder's job would wait in line for itself.
             Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {
                 return Err(self.held_error(&denial.by, request, None));
             }

@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     Taken,
     /// Others hold the lock with another claim, or with another number of slots.
     OtherClaim,
-    /// The node is in quarantine, and does not know the lock.
+    /// The node is in quarantine: it shows no lease with another claim, but may have forgotten a lease.
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
@@ -54,7 +54,7 @@ pub(super) enum Outcome {
     Done,
 }
 
-/// The answer of a script; by default the answer for a free lock. Fields without a member here are read by their names.
+/// The answer of a script; by default the answer for a free lock. `fields` has the whole answer, to be read by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,

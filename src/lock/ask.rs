@@ -84,7 +84,7 @@ impl Lock {
         self.locks.unanswered(Some(&self.name), answers.faults(), answers.replies().count())
     }
 
-    /// This lock, held by these holders, for messages.
+    /// This lock with the obstacle to a take, for messages.
     pub(super) fn held_by(&self, by: Obstacle) -> NamedObstacle {
         NamedObstacle::of(&self.name, by)
     }

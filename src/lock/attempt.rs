@@ -53,7 +53,7 @@ pub(super) struct Denial {
     pub(super) left: Option<Duration>,
     /// The number of waiters ahead of this one.
     pub(super) rank: Option<u64>,
-    /// The ticket of this waiter: its position in line.
+    /// The ticket of this waiter, which decides its position in line.
     pub(super) ticket: Option<String>,
     /// The nodes where this waiter was not in line before.
     pub(super) queued: Vec<usize>,
@@ -308,7 +308,7 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The success for which any node turns the request away, and the time since the host's last visit before this one.
+/// The recent success because of which a node refuses, and the time since the host's last visit before this one.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());

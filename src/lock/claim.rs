@@ -32,7 +32,7 @@ impl Claim {
         }
     }
 
-    /// The first letter of the name of a waiter with this claim, by which the scripts know whether the waiter fits.
+    /// The first letter of a waiter's name, unless the claim is exclusive: the scripts know the claim by this letter.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",

@@ -19,9 +19,9 @@ use super::quorum::quorum;
 pub(super) struct FenceVote {
     /// The fencing token of the lease.
     pub(super) token: u64,
-    /// The nodes that granted the lease and stand lower.
+    /// The nodes that granted the lease, and have a lower counter.
     pub(super) behind: Vec<usize>,
-    /// The number of lower nodes that have to be raised.
+    /// The number of these nodes that have to be raised.
     pub(super) needed: usize,
 }
 

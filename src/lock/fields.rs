@@ -57,7 +57,7 @@ impl Reply {
         *self.get(name) != Reply::Nil
     }
 
-    /// Reads a remaining time, in milliseconds; none if the key never expires.
+    /// Reads a time in milliseconds; none for the remaining time of a key that never expires.
     pub(super) fn as_time(&self) -> Option<Duration> {
         self.as_count().map(Duration::from_millis)
     }

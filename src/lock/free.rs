@@ -11,14 +11,14 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The pause between looks: no release calls a `redlock wait`, which is not in line.
+/// The pause between looks: a release calls only waiters in line, and `redlock wait` is not in line.
 const LOOKS: Duration = Duration::from_millis(500);
 
 impl Lock {
     /// Waits until the lock is free and no waiter is in line for it, and takes nothing.
     ///
     /// # Errors
-    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or did not.
+    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or has not helped.
     pub(crate) async fn wait_until_free(
         &mut self,
         timeout: Duration,

@@ -61,7 +61,7 @@ pub(crate) enum Obstacle {
 /// The leases on a lock, at least one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    /// The named holders: all of them, or the first.
+    /// The named holders: all holders of the lock, or the first of them.
     pub(crate) holders: Vec<Holder>,
     /// The number of all holders.
     pub(crate) count: u64,
@@ -209,7 +209,7 @@ impl Obstacle {
         self.holders().first().map(|holder| holder.claim).unwrap_or_default()
     }
 
-    /// True if the obstacle never expires, and waiting is in vain: a lock of another library, or a key of another type.
+    /// True if the obstacle has no expiry, so that waiting is in vain: the key of another library, or of another type.
     pub(crate) fn never_ends(&self) -> bool {
         let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
@@ -227,7 +227,7 @@ impl Obstacle {
         }
     }
 
-    /// True if both are the same obstacle, seen on two nodes: they have at least one lease in common.
+    /// True if two nodes show the same obstacle: at least one common lease, or another obstacle of the same kind.
     fn is(&self, other: &Obstacle) -> bool {
         match (self, other) {
             (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {

@@ -31,7 +31,7 @@ const PARTS: [(&str, &str); 15] = [
 /// The number of parts that a request names.
 const NAMED: usize = 8;
 
-/// The keys by which a lock is known to remember runs.
+/// A lock remembers runs if it has one of these keys.
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 
 /// The keys and the channels of one lock, all in one Cluster slot.

@@ -20,7 +20,7 @@ pub(crate) struct Lease {
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,
-    /// Larger than the fencing token of every earlier lease on this lock.
+    /// Larger than the fencing token of each earlier lease on the lock or slot; a shared lease has the last writer's.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
     /// The slot of the lease, from zero, if the lock has several.

@@ -32,7 +32,7 @@ pub(crate) struct RunListing<R> {
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
-    /// The server that may have forgotten the runs of a lock that shows none; see [`Memory`].
+    /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`Memory`].
     pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Missing {
     /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may still be
     /// known.
     pub(crate) unknown: Option<Error>,
-    /// True if the state of any lock that is shown is known.
+    /// True if the list shows a lock whose state is known.
     has_known: bool,
 }
 
@@ -61,7 +61,7 @@ impl Missing {
     /// The gaps, unless the list has nothing but gaps.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if a lock's state is unknown, and the state of no lock that is shown is known.
+    /// [`Error::NoQuorum`] if a lock's state is unknown, and the list shows no lock whose state is known.
     pub(crate) fn known(self) -> Result<Missing, Error> {
         match self.unknown {
             Some(error) if !self.has_known => Err(error),

@@ -76,7 +76,7 @@ pub(crate) struct Memory {
     pub(crate) started: Option<(String, Duration)>,
 }
 
-/// The number of runs that have succeeded and failed.
+/// The numbers of runs that have succeeded, and that have failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) succeeded: u64,
@@ -214,7 +214,7 @@ impl Memory {
                 failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
             }),
             started: None,
-            // A node whose log was never cut, or reaches back far enough, has forgotten no run.
+            // A node whose log was never cut, or reaches back to `since`, has forgotten none of the requested runs.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }
@@ -292,7 +292,7 @@ fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     }
 }
 
-/// The runs of all nodes, each once.
+/// The runs on which the nodes agree, each once.
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in nodes.iter().copied().flatten() {

@@ -5,7 +5,7 @@ use crate::sys;
 use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease, a run, or a position in line; a fact that is not known is none. The owner never has the job's
+/// The owner of a lease, a run, or a position in line. A field is none if the fact is not known. No field has the job's
 /// arguments, which may hold secrets.
 ///
 /// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `Holder::agreed` takes it

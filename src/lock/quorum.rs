@@ -22,8 +22,8 @@ pub(crate) fn less_drift(ttl: Duration) -> Duration {
 
 /// The end of validity: the q-th largest of the nodes' deadlines, none when fewer than q nodes have one.
 ///
-/// Each node keeps the holder's key until its deadline at least. So a quorum has the key until this moment, and a rival
-/// can get only the other nodes, which are fewer than q.
+/// Each node keeps the holder's key until the node's deadline at least. So a quorum has the key until this moment, and
+/// a rival can get only the other nodes, which are fewer than q.
 pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }

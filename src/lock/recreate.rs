@@ -1,8 +1,9 @@
 //! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
-//! A node *backs* a lease while the node keeps the key, and, if it has restarted empty, while its quarantine keeps
-//! rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: if one is left out, a search
-//! (tests/model) finds two holders, a lease that comes back after `release --force`, or a lease without a quorum.
+//! A node *backs* a lease while the node keeps the key. A node that has restarted empty backs the lease while the
+//! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: if
+//! one is left out, a search (tests/model) finds two holders, a lease that comes back after `release --force`, or a
+//! lease without a quorum.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
@@ -156,7 +157,7 @@ mod tests {
 
     const ROUND: Round<u32> = Round { sent: 10, now: 12 };
 
-    /// The judgement of these reports, if each node has confirmed until 30 on run 1 before.
+    /// The judgement of these reports. Before, each node has confirmed the lease until 30, on run 1.
     fn judged(said: &[NodeReport<u32, u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
         let known = Backing { until: Some(30), run: Some(1), removed: false };
         let mut nodes = vec![known; said.len()];

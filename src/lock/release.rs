@@ -35,7 +35,7 @@ pub(crate) struct Unwritten {
 /// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
-    /// The token and the hold that are released; without a hold, the hold that took the lease.
+    /// The token as the caller gave it, the lease's own token, and the hold to release; without a hold, the newest.
     token: &'a str,
     stem: &'a str,
     hold: Option<&'a str>,
@@ -198,7 +198,7 @@ impl Lock {
         }
     }
 
-    /// Tells the nodes that lack the lease how its run ended. A single node cannot know whether the lease is lost,
+    /// Tells the nodes that lack the lease how its run ended. One node alone cannot know whether the lease is lost,
     /// since other nodes may still have it. If the lease is lost, nodes that have noted a success for `--once-per` are
     /// told too.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
@@ -250,7 +250,7 @@ impl Release<'_> {
         serde_json::to_string(&kept).ok()
     }
 
-    /// True if the node has released the lease, now or at an earlier request, or has forgotten it.
+    /// True if the node has carried out the release, now or at an earlier request, or has forgotten the lease.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
@@ -260,15 +260,15 @@ impl Release<'_> {
         }
     }
 
-    /// True if an earlier copy of this release may have been executed: the node lacks the lease, and the log does not
-    /// tell.
+    /// True if the node lacks the lease, and its log cannot tell whether an earlier copy of this release has ended the
+    /// lease.
     fn may_have_been_done_before(&self, answer: &Answer) -> bool {
         let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
     }
 
-    /// True if the node has restarted empty since it confirmed the lease. A job that has ended within its
-    /// lease loses nothing by the restart.
+    /// True if the node has restarted empty since it confirmed the lease, and the job ended within the lease: then the
+    /// restart costs the job nothing.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
         let Some(lease) = self.lease else { return false };
         let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The time from the last confirmation of a lease of `redlock run` to its renewal. The holder hears of a revocation
-/// within that time.
+/// within that time, if the nodes answer.
 pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(10))
 }

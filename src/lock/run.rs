@@ -1,4 +1,4 @@
-//! One run of a lock, as end.lua has it, and the end that a release tells.
+//! A run of a lock, in the form that end.lua describes, and the end that a release reports.
 
 use super::holder::{date, ms};
 use super::owner::Owner;
@@ -34,13 +34,13 @@ pub(crate) struct Run {
     /// Time since 1970 by the server's clock, as are all times of a run.
     #[serde(rename = "began_at", serialize_with = "date")]
     pub(crate) began: Option<Duration>,
-    /// None if the run goes on.
+    /// None if the run goes on, or its end is not known.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
     /// The time that the run waited in line.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// The time so far, if the run goes on.
+    /// The duration so far, if the run goes on.
     #[serde(rename = "duration_ms", serialize_with = "ms")]
     pub(crate) duration: Option<Duration>,
     pub(crate) outcome: RunOutcome,

@@ -17,10 +17,11 @@ use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of bytes of a key's value to ask for: with an empty prefix, a list reads any program's keys.
+/// The number of bytes of a key's value to ask for. With an empty prefix, a list reads any program's keys, whose values
+/// may be large.
 const BYTES: u32 = 128;
 
-/// The parts of a lock that a look asks for. All holders and waiters are counted; at most this many are named.
+/// The parts of a lock that a look asks for. At most this many holders and waiters are named; all are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     holders: u32,

@@ -90,8 +90,8 @@ impl Visit {
     }
 }
 
-/// The last visit of each host that any of these nodes tells, the latest first. All times are by the clock in the
-/// middle. Each node is given as its visits and its runs; `runs` are the runs of all nodes together.
+/// The last visit of each host that any of these nodes tells, the latest first. All times are by the middle one of the
+/// nodes' clocks. Each node is given as its visits and its runs; `runs` are the runs of all nodes together.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -129,8 +129,8 @@ pub(crate) fn shorter(period: Duration) -> Duration {
     Duration::from_secs((period * 5 / 6).as_secs().max(1))
 }
 
-/// The period of a crontab whose calls came this long after each other: in whole minutes, as in cron, since each call
-/// is late by a second or two; a shorter period in whole seconds or ms.
+/// The period of a crontab, from the time between two calls: in whole minutes, since cron's periods are whole minutes,
+/// and its calls late by a second or two. A period below 90 s is in whole seconds or ms.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,

@@ -9,7 +9,7 @@ use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A waiter in line. A fact is none if neither the waiter's name nor the server tells it.
+/// A waiter in line. A field is none if neither the waiter's name nor the server tells its value.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
     /// The waiter's name in the queue.

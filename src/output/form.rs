@@ -50,12 +50,12 @@ pub(super) fn object(fields: &[(&str, String)]) -> String {
 
 /// A value in JSON.
 pub(super) fn value(of: impl Serialize) -> String {
-    // Strings and numbers always serialize.
+    // Serializing never fails for redlock's types.
     unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())
 }
 
-/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and
-/// writing-direction marks. All these occur only inside strings.
+/// Escapes all characters that a terminal obeys; JSON requires this for the first 32 control characters only. These
+/// characters occur only inside strings.
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

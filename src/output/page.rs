@@ -147,7 +147,7 @@ fn cells(name: &str, run: &Run) -> [String; 7] {
     .map(|cell| text(&cell))
 }
 
-/// Other users' text, escaped so that it is part of neither an element nor an attribute.
+/// Other users' text, escaped so that it can neither begin a tag nor end an attribute.
 fn text(text: &str) -> String {
     let text = escaped(text, super::LINE).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

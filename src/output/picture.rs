@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60;
-/// The possible intervals, in minutes, between two times at the edge of a picture.
+/// The possible intervals, in minutes, between two times on the time axis of a picture.
 const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 50 * DAY];
 
 /// The runs from one time to another, by the servers' clock.

@@ -47,7 +47,7 @@ pub(crate) fn locks(
     Box::new(once(r#"{"locks":["#).chain(objects).chain(once("]}\n")).map(Cow::from))
 }
 
-/// Runs, each on a line of its own. In text the second cell is a name, unless all runs are of one lock (`of_one`).
+/// Runs, each as an object or as a row. The second cell of a row is a name, unless all runs are of one lock (`of_one`).
 pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
     match is_json {
         true => Box::new(rows.iter().map(|row| Cow::from(row.json()))),

@@ -55,8 +55,8 @@ impl Connection {
     pub(super) async fn open(route: &Route) -> Result<Rc<Connection>, Fault> {
         let (server, mut stream) = route.open().await?;
         let descriptor = stream.descriptor.take();
-        // The caller sets a deadline around the whole request.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
+        // The client library needs no timeout: the caller sets a deadline around the whole request.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;

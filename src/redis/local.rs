@@ -121,7 +121,7 @@ impl Local {
         self.file("log")
     }
 
-    /// The free bytes on the server's disk; none if this user may not write there, or the disk does not report them.
+    /// The free bytes on the server's disk; `None` if this user may not write there, or the disk does not report them.
     pub(crate) fn room(&self) -> Option<u64> {
         let existing = self.directory.ancestors().find(|directory| directory.exists())?;
         access(existing, AccessFlags::W_OK | AccessFlags::X_OK).ok()?;
@@ -209,7 +209,7 @@ impl Local {
         let mut command = Command::new(program);
         command.args(["--port", "0", "--unixsocketperm", if shared { "777" } else { "700" }, "--unixsocket"]);
         command.arg(self.socket()).args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-        // Small files load quickly.
+        // The server rewrites its file from 1 MB on: a small file loads quickly.
         command.args(["--auto-aof-rewrite-min-size", "1mb", "--loglevel", "warning"]);
         command.current_dir(&self.directory).env_clear().stdin(lock).stdout(log.try_clone()?).stderr(log);
         Ok(command)

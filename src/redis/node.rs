@@ -139,7 +139,7 @@ impl Node {
     /// answer before the deadline.
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
-        // A new connection looks the server up itself.
+        // The Sentinels are asked for an open connection only: a new connection looks the server up itself.
         let route = self.route.clone();
         let connected = self.usable().is_some();
         let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };

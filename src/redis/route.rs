@@ -96,7 +96,7 @@ impl Route {
         }
     }
 
-    /// Leaves a server that is no longer a primary: all clones look the server up again.
+    /// Leaves a server that is no longer a primary: all clones of this route look up the new primary.
     pub(super) fn leave(&self) {
         self.turn_to(None);
         self.demotions.set(self.demotions.get() + 1);

@@ -144,8 +144,8 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. A server may reject
-/// the client's certificate only after the handshake.
+/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. An open connection
+/// may fail so too, since some servers reject the client's certificate only after the handshake.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

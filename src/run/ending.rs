@@ -39,7 +39,7 @@ impl JobEnd {
     }
 }
 
-/// The end of a run for the log of its lock. This end is sent with the release, so it has no result of the release.
+/// The end of a run for the log of its lock. This end is sent with the release, so it cannot say how the release went.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),

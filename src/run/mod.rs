@@ -1,7 +1,7 @@
 //! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
-//! Several locks are taken one after the other, and each is renewed from then on. There is one job and one keeper; the
-//! lease that ends first sets the keeper's deadline.
+//! Several locks are taken one after the other, and each lease is renewed from its grant on. There is one job and one
+//! keeper; the lease that ends first sets the keeper's deadline.
 //!
 //! The wait for a lock, and the wait for the job, are each one `select!`, whose first arm is a signal. Before the
 //! command is started, a signal ends the wait: the request under way is dropped, and `Lock::withdraw` undoes its traces

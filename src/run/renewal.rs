@@ -70,8 +70,8 @@ impl Renewer {
             let end = if self.to_expiry { valid_until } else { self.timeline.deadline(valid_until).term_at };
             tokio::select! {
                 () = sleep_until(next.min(end)) => {}
-                // The renewal comes at once, so that a server that has forgotten the lease gets it again before another
-                // holder comes; `not_before` limits the rate for a server that closes each connection.
+                // After a reconnection the renewal comes at once: a server that has forgotten the lease gets the lease
+                // again before another holder comes. `not_before` limits the rate if the server closes each connection.
                 () = async { sleep_until(not_before).await; lock.reconnected().await } => {}
             }
             if end.passed() {

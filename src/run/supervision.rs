@@ -72,7 +72,7 @@ impl<'a> Supervision<'a> {
         (0..self.renewers.len()).min_by_key(|&at| self.renewers[at].valid_until()).unwrap_or_default()
     }
 
-    /// The loss of the lease that ends first.
+    /// The index of the lease that ends first, and the reason why this lease was not renewed in time.
     fn lapse(&self) -> (usize, Loss) {
         let first = self.first_to_end();
         (first, self.renewers[first].why_not_renewed())
@@ -226,7 +226,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Releases a lease, and returns the number of holds that are left; none for a lost lease.
+    /// Releases a lease, and returns the number of holds that are left, or `None` for a lost lease.
     async fn release(
         &self,
         at: usize,

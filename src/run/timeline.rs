@@ -5,8 +5,9 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! Only a try that times out takes a whole step S, at most 5 s. After a try that fails sooner, the next follows after a
-//! pause, up to TERM. So the lease survives every outage shorter than a third of its ttl, whenever the outage begins.
+//! A try that times out takes a whole step S, or 5 s if S is longer. After a try that fails sooner, the next follows after
+//! a pause. The tries go on until TERM. So the lease survives every outage shorter than a third of its ttl, whenever the
+//! outage begins.
 
 use crate::keeper::Deadline;
 use crate::lock::{less_drift, renewal_interval};

@@ -6,7 +6,7 @@ use nix::unistd::{getpgrp, read, tcgetpgrp};
 use std::io::{Stdin, stdin};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A terminal that hands over each key at once and shows none; its signals (Ctrl-C, Ctrl-Z) stay.
+/// A terminal that hands over each key at once and does not show the key. Ctrl-C and Ctrl-Z still send signals.
 #[derive(Debug)]
 pub(crate) struct Keyboard {
     stdin: Stdin,
@@ -20,7 +20,8 @@ impl AsFd for Keyboard {
 }
 
 impl Keyboard {
-    /// None if standard input is no terminal, or already hands over each key: then another program reads the keys.
+    /// Makes the terminal hand over each key. Returns none if standard input is no terminal, or already hands over each
+    /// key: then another program reads the keys.
     pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
         let keys = Keyboard { stdin: stdin(), before };

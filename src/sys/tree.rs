@@ -45,7 +45,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The group, if it still has a child: otherwise its number may have been reused.
+    /// The group, if it still contains a child of this process: otherwise its number may have been reused.
     fn live_group(self) -> Option<i32> {
         self.group.filter(|&group| self.child.is_some() || process::has_children_in(group))
     }
@@ -118,8 +118,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // If a descendant created a session, all processes of the session are descendants. A signal to a group of them
-        // also reaches processes that fork and exit.
+        // If a descendant created the child's session, all processes of the session are descendants. The signal to the
+        // child's group also reaches processes that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }

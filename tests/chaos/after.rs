@@ -15,7 +15,7 @@ const RACERS: usize = 14;
 const TTL_OF_RACE: i64 = 20_000;
 /// How long the servers may take until they serve again: a replica may have to come back, or a server to start.
 const HEALED: Duration = Duration::from_secs(90);
-/// What a busy machine may add.
+/// The time that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Checks that all is as before the attack; the error says what is not.
@@ -71,8 +71,8 @@ fn race(place: &Place) -> Result<(), String> {
     };
     let (lost, slow) = std::thread::scope(|scope| {
         let first = scope.spawn(move || run("2000"));
-        // The first has the lock before the others come. Each of these keeps the lock for longer than 50 ms, after
-        // which a new first in line looks once.
+        // The first run has the lock before the others come. Each of the others keeps the lock for longer than 50 ms:
+        // a new first in line looks once after 50 ms, and must not get the lock by this look.
         std::thread::sleep(ms(200));
         let others: Vec<_> = (0..RACERS).map(|_| scope.spawn(move || run("120"))).collect();
         let mut slow = slowness();

@@ -94,7 +94,7 @@ pub(super) enum Fault {
     Outage(Duration),
     /// A lock's slot moves to another master.
     Move(&'static str),
-    /// The primary of this lock is killed, its replica takes over, and the old primary comes back as a replica.
+    /// The master of this lock is killed, its replica takes over, and the old master comes back as a replica.
     FailOver(&'static str),
 }
 

@@ -89,7 +89,7 @@ impl Line {
     }
 }
 
-/// A section in this process itself, of a script that renews nothing, or of another library. The section ends by its
+/// The section of a script that renews nothing, or of another library, in this process itself. The section ends by its
 /// own clock.
 #[derive(Debug)]
 pub(super) struct Bounded {
@@ -148,7 +148,7 @@ fn flock(file: &File, how: i32) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
 }
 
-/// What happened to one lock, or one slot of it, so far.
+/// The history of one lock, or of one slot, so far.
 #[derive(Debug, Default)]
 struct State {
     /// The largest fencing token, and the token of its lease.

@@ -28,8 +28,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contenders make calls of all kinds. A multiple of PATHS, so that the contender with the next number, which
-/// holds a lock for long, reaches the servers on the first way, which has the outages.
+/// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
+/// the first way, which has the outages. So this number is a multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts. The checks after the attack take about as long again.
 const SHORT: Duration = Duration::from_secs(12);

@@ -132,7 +132,7 @@ fn line(lock: &str, token: String, until: i64) -> Line {
     }
 }
 
-/// Another library that has a lock from time to time.
+/// Lets another library have a lock from time to time.
 pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
     // The server's clock may jump ahead by the allowance.
     let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();

@@ -262,7 +262,7 @@ fn a_node_that_was_started_just_now() {
     let said = Checkup::of(with_quarantine(&servers), 0);
     said.says("warn", "uptime", &["it may have forgotten leases"]);
     assert_eq!(said.that("warn"), ["uptime"]);
-    // Doctor warns once a lease is longer than the quarantine.
+    // Doctor warns of a lease that is longer than the quarantine.
     servers[1].restart_aged(100);
     assert!(Checkup::of(with_quarantine(&servers), 0).that("warn").is_empty());
     acquire_for(&servers, "backup", "10m");
@@ -410,7 +410,7 @@ fn what_a_server_does_not_tell_is_unknown() {
         let url = user(&redis, &[&["~*", "&*", "+@all"], rights].concat());
         let said = Checkup::of(Test::new(url.as_str()), 0);
         assert_eq!(said.that("unknown"), unknown, "{rights:?}");
-        // Doctor warns of a missing right that redlock uses; doctor alone uses CONFIG.
+        // Doctor warns of each missing right except CONFIG, which no other command uses.
         let asked = if rights == ["-config"] { vec![] } else { vec!["scripts"] };
         assert_eq!(said.that("warn"), asked, "{rights:?}");
         redlock(url.as_str(), "doctor")

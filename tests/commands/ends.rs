@@ -31,7 +31,7 @@ enum Way {
     Forced,
     RedlockKilled,
     KeeperKilled,
-    /// The server restarts while the job runs; `empty`: without its memory.
+    /// The server restarts while the job runs; with `empty`, it has forgotten everything.
     Restart {
         empty: bool,
     },

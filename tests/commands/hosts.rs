@@ -129,7 +129,7 @@ fn the_latest_hundred_hosts_are_kept_for_as_long_as_the_log() {
     host(100);
     assert_eq!(redis.query::<u32>(&["ZCARD", VISITS]), 100);
     assert_eq!(redis.query::<Option<String>>(&["ZSCORE", VISITS, "web-99"]), None, "the one that came first");
-    // The key is renewed with the log, when a run ends.
+    // The end of a run renews the expiry of the log, and of this key.
     for key in [VISITS, "{redlock:backup}:\u{1f}log"] {
         redis.command(&["PEXPIRE", key, &(50 * DAY_MS).to_string()]);
     }

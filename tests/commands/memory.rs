@@ -142,7 +142,7 @@ fn the_log_is_searched_where_it_is() {
     assert_eq!(runs(&redis, "often --failed -n 50").iter().map(prefix).next(), Some(490));
     assert_eq!(runs(&redis, "often --since 299m30s").len(), 300);
     assert!(redlock(&redis, "log often --since 299m30s").stdout(any()).run().stderr.is_empty());
-    // A log that does not reach back so far says so.
+    // If the log begins later than --since, redlock says so.
     let forgotten = "redlock: \"often\": runs before <any> are forgotten (1000 are kept; --log N keeps more)\n";
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
     redis.command(&["HSET", &part("often", "runs"), "cut", "5"]);
@@ -171,9 +171,9 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
     let last = runs(&redis, "self -n 1").remove(0);
     assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
-    // The late status does not make the run one that ended just now.
+    // The late status does not change the time at which the run ended.
     assert!(runs(&redis, "self --since 0").is_empty());
-    // A script that is stopped by a revocation may tell status 0, as bash does.
+    // A script that a revocation stops may report status 0: in bash's EXIT trap, $? can be 0.
     let revoked = acquire(&redis, "other");
     redlock(&redis, "release -q --revoke other").run();
     redlock(&redis, format!("release -q other --token {revoked} --status 0")).run();
@@ -255,7 +255,7 @@ fn a_server_that_was_just_started_may_have_forgotten() {
     redlock(&redis, "log backup").stderr(message(["no such run", "was started", " ago"])).run();
     let morning = redlock(&redis, "status backup --ran-within 1h").status(1);
     morning.stdout(like(format!("<any>: no success is known{started}"))).run();
-    // Of several nodes, the one that was started first remembers the longest.
+    // The node that was started first remembers the longest.
     let mut nodes = Redis::aged(3, 90_000);
     redlock(&nodes, "status backup --quarantine 0").stdout(when("no more", |text| text.contains("known\n"))).run();
     redlock(&nodes[0].url()[..], "status backup").stdout("backup  free; no run is known\n").run();
@@ -299,7 +299,7 @@ fn metrics_of_a_name_that_never_ran_and_of_several_nodes() {
     }
     let mut nodes = nodes;
     nodes[1].kill();
-    // With a node missing, no count is printed: Prometheus takes a count that falls for a reset.
+    // If a node is missing, no count is printed: Prometheus would take a smaller count for a reset.
     let text = metrics("backup", &nodes);
     assert!(
         !text.contains("runs_total{") && text.contains("last_success_timestamp_seconds{name=\"backup\"}"),
@@ -392,7 +392,7 @@ struct Job {
 }
 
 impl Job {
-    /// Starts `redlock run backup` with these arguments, on the lock that `known` knows.
+    /// Starts `redlock run backup` with these arguments. Returns once the job has begun, and `known` has the lock.
     fn start<W: Where + ?Sized>(servers: &W, known: &Redis, arguments: &str, adapt: impl FnOnce(Test) -> Test) -> Job {
         let directory = Arc::new(Directory::new());
         let test = redlock(servers, format!("run backup --ttl 20s {arguments} --"));
@@ -445,7 +445,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     }
     job.end();
     job.running.finish();
-    // The loss still counts when no node has it as its last failure any more.
+    // The loss still counts after each node has noted a later failure.
     redlock(&nodes, "run -q backup -- false").status(1).run();
     let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();

@@ -107,14 +107,14 @@ fn a_success_that_a_slow_master_alone_knows_counts() {
 #[test]
 fn clocks_that_change_let_no_second_run_in_unless_that_is_due_by_all_of_them() {
     for masters in [1, 3] {
-        // By an hour, forth and back.
+        // The clocks change by an hour, forth and back.
         for (before, after) in [(ms(0), HOUR), (HOUR, ms(0))] {
             let hosts = Hosts::ahead(masters, before);
             hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
             hosts.masters.iter().for_each(|master| master.clock().set(after));
             hosts.end(hosts.all("2h"), 0, 1, 1);
         }
-        // By 400 days: the success is forgotten, or too far ahead. All hosts together make one more run.
+        // By 400 days: the success is forgotten, or lies too far ahead. All hosts together make one more run.
         for (before, after) in [(ms(0), LONG), (LONG, ms(0))] {
             let hosts = Hosts::ahead(masters, before);
             hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);

@@ -130,8 +130,8 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
         ("release -q backup --revoke", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
     ] {
         let redis = Redis::start();
-        // A child that does not heed SIGTERM, one in another session, and one that is stopped. When the script dies, Linux
-        // sends SIGHUP to its group, of which a process is stopped (setpgid(2)).
+        // A child that ignores SIGTERM, one in another session, and a stopped one. The first also ignores SIGHUP: when
+        // the script dies, Linux sends SIGHUP to its group, since one of the group's processes is stopped (setpgid(2)).
         let rest = "(trap '' TERM HUP; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
         let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
         script.prints("ready");
@@ -144,8 +144,8 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 #[test]
 fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
-    // Each loop forks without a pause, and heeds neither SIGTERM nor SIGHUP: when the script dies, Linux wakes the
-    // stopped processes of its group, and sends them SIGHUP (setpgid(2)). A process that gets away ends by itself later.
+    // Each loop forks every 10 ms, and ignores SIGTERM and SIGHUP: when the script dies, Linux wakes the stopped
+    // processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by itself.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
     let rest = format!("trap '' TERM HUP; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";
@@ -160,7 +160,7 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    // In a session of its own: when the script dies, Linux wakes the processes of its group if one is stopped (setpgid(2)).
+    // The child has a session of its own: in the script's group, Linux would wake it when the script dies (setpgid(2)).
     let child = "setsid sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
@@ -337,8 +337,8 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // The guard can do without that call; or it was killed when redlock had heard that it renews the lease;
-                // or it made fewer calls, since the lease was there before the guard looked.
+                // Either the guard can do without the call that failed; or redlock had its message before the guard was
+                // killed; or the guard made fewer calls, since the lease was there before the guard looked.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;

@@ -239,7 +239,7 @@ fn rendered(section: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) ->
     lines.join("\n").replace("\\*(Aq", "\\(aq") + "\n"
 }
 
-/// A text of man/src/ or completions/src/ with those that it includes.
+/// A text of man/src/ or completions/src/, with the texts that it includes.
 fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);

@@ -100,7 +100,7 @@ impl Scene {
             .stdout(any())
     }
 
-    /// Runs a script, which leaves no lock behind unless it says so.
+    /// Runs a script. It leaves no lock behind, unless it has --hold-at-least.
     fn script(&self, shell: &str, text: &str) {
         let mut text = self.adapt(text);
         if text.contains("local:") {

@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // Where no word can stand, TAB completes nothing, not even the dash of an option.
+    // TAB completes nothing, not even the dash of an option, in a place where no word can stand.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),

@@ -87,7 +87,7 @@ impl Ground {
     }
 }
 
-/// A character that a terminal obeys instead of showing.
+/// Whether a terminal obeys this character instead of showing it.
 fn obeyed(c: char) -> bool {
     c.is_control() && c != '\n'
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

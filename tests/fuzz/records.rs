@@ -15,7 +15,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let mut connection = ground.redis.connection();
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
-    // Redlock itself writes keys first, which the trial then changes.
+    // In most trials redlock itself first writes keys, which the trial then changes.
     if chance.percent(60) {
         let made = "run x --hold-at-least 20s -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
         let made = chance.word(made);

@@ -30,7 +30,7 @@ const URLS: &str = "redis://|redis://h|redis:///|redis://:@:/|redis://user:pa%ss
     redis://127.0.0.1:1,redis://127.0.0.1:1|redis://127.0.0.1:1?a=b&c|redis://%00@127.0.0.1:1|\
     redis://\u{1b}[2J:1|redis://127.0.0.1:1#x";
 
-/// A text that has broken other programs, several such texts, or random bytes.
+/// One or more texts that have broken other programs, perhaps with random bytes.
 pub(super) fn text(chance: &mut Chance) -> OsString {
     let url = chance.percent(12);
     let mut bytes = if url { chance.word(URLS) } else { chance.word(TEXTS) }.as_bytes().to_vec();

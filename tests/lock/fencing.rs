@@ -231,7 +231,7 @@ fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
         assert!(nodes[0].get(COUNTER).is_none(), "the master has forgotten it");
         read(&nodes) == written
     });
-    // With only one of the two others left, its counter may not be the last writer's.
+    // Only one of the two others is left. Its counter may not be the last writer's, so redlock uses the clock.
     nodes[0].restart();
     nodes[2].kill();
     let clock = read(&nodes);

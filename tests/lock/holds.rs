@@ -66,7 +66,7 @@ fn the_lock_is_free_with_the_last_hold_whichever_goes_first() {
         let holds = [enter(&redis, &token), enter(&redis, &token), token.clone()];
         assert_eq!(give_up(&redis, &holds[first]), still_held(2), "{first}");
         assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
-        // The plain token releases the newest hold that is left, so it can release each.
+        // The plain token releases the newest hold that is left, so it can release all holds in turn.
         assert_eq!(give_up(&redis, &token), still_held(1), "{first}");
         assert_eq!(give_up(&redis, &token), released(), "{first}");
         assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);

@@ -241,8 +241,8 @@ fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// The program, which prints whether it got the lock, and redlock exclude each other; `meanwhile` runs while redlock
-/// has the lock.
+/// redlock and the Python program `take` exclude each other. The program prints whether it got the lock; `meanwhile`
+/// runs while redlock has the lock.
 fn excludes(module: &str, prefix: &str, take: &str, meanwhile: impl Fn(&Redis)) {
     let redis = Redis::start();
     let Some(taken) = python(&redis, module, take) else { return };

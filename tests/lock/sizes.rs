@@ -79,7 +79,7 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
 #[test]
 fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     let redis = Redis::start();
-    // A list has 24 MB for names, and counts 64 bytes more for each.
+    // A list has 24 MB for names, and counts 64 bytes more for each name.
     let fill = "for i = 1, 80000 do redis.call('SET', 'redlock:' .. string.rep('x', 250) .. i, 't') end";
     redis.command(&["EVAL", fill, "0"]);
     let said = message(["has more keys than can be listed", "redlock status NAME"]);

@@ -91,8 +91,8 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // A later grant closes both runs, with this revocation as their end. The third run ends after it, though the third
-    // lease is shorter.
+    // A later grant closes the first two runs, with this revocation as their end. The third run ends after the
+    // revocation, though the third lease is shorter.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);

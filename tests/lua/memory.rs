@@ -11,8 +11,8 @@ pub(super) struct Memory {
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has cut off the log. Of runs that ended in the same millisecond, the script may cut
-    /// off others.
+    /// The runs that the last call has cut off the log. If runs ended in the same millisecond, the script may cut off
+    /// others of these.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.

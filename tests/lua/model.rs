@@ -15,7 +15,7 @@ pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
 /// The end of each mark (`shared.NONCE`): the hash of a token, as the server is made to compute it.
 pub(super) const NONCE: &str = "0123456789abcdef";
-/// How long a free lock is promised to a waiter: so long that here a random deletion ends a reservation, not time.
+/// How long a free lock is reserved for a waiter: so long that no reservation for a waiter runs out in the test.
 pub(super) const RESERVED_MS: i64 = 700_000;
 /// How long Redis keeps the counters of fencing tokens and the runs that go on; LOG_MS: the runs that have ended.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
@@ -374,7 +374,7 @@ impl Model {
         ttl
     }
 
-    /// Makes a lease that is not kept last at least for the ttl of the call, else of the grant, else the default.
+    /// Extends a lease, unless it is kept. The ttl is the call's, else the grant's, else the default.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -555,7 +555,7 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// No waiter has been called yet. Calls the first in line, which may be the caller of this script.
+    /// No waiter has been called yet. Calls the first in line, which may be the waiter that asks.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();
@@ -587,7 +587,7 @@ impl Model {
         self.newest.as_ref()?.split(' ').next()?.parse().ok()
     }
 
-    /// Raises the register to the number of this call. The call has just joined the line, or is granted.
+    /// Raises the register to the number of this call, whose client has joined the line, or gets the lock.
     fn raise_newest(&mut self) {
         if self.int("newest") > self.largest() {
             let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
@@ -673,7 +673,8 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Whether this token has the lease, and the hold. Another library's token may look like a token with a hold.
+    /// Whether this token has the lease, and the hold that the call names. If another library's token only looks like a
+    /// token with a hold, there is no hold.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =

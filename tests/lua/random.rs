@@ -49,8 +49,8 @@ const ALL: &[Described] = &[
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
 ];
-/// Calls for exclusive leases of a lock that is mostly free when it is taken, and whose runs mostly end well. The
-/// scripts have straight lines of their own for such grants and ends.
+/// Calls for exclusive leases. The lock is mostly free when a call asks for it, and runs mostly end well: the plain
+/// case, for which the scripts have code of their own.
 const USUAL: &[Described] = &[
     (
         40,
@@ -395,8 +395,8 @@ impl Run<'_> {
     }
 }
 
-/// A kind of calls. With `alive`, waiters live and die by chance; else all are dead. With `has_plain_way`, usual grants
-/// and ends go through the scripts' straight lines; else they go the way of all others.
+/// A kind of calls. With `alive`, waiters live and die by chance; else all are dead. With `has_plain_way`, the scripts
+/// use their code for the plain case; else they treat the plain case like all others.
 struct Calls {
     described: &'static [Described],
     claims: &'static [&'static str],
@@ -452,7 +452,7 @@ fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
     agree(201..211, &MOSTLY_USUAL);
 }
 
-/// The way of all others must have the same effects as the straight lines.
+/// The code for all other cases must have the same effects as the code for the plain case.
 #[test]
 fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
     agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });

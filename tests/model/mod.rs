@@ -23,7 +23,7 @@ use search::{MOST, is_clean, is_clean_so_far, search};
 
 /// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
-/// The same, but the first client may lack a node.
+/// The same, but the first client may have the lock on a quorum only.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
 /// `release --force` against one client, on nodes that do not restart.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
@@ -210,8 +210,8 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
 /// How many states of five nodes are searched, and how many steps these must reach.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Five nodes, as far as the search reaches: two clients take the lock; or one has the lock on three nodes or more, and
-/// two nodes restart.
+/// Five nodes, as far as the search reaches. Two clients try to take the lock; or one client has the lock on three
+/// nodes or more, and nodes restart twice.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };

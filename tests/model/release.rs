@@ -92,7 +92,7 @@ packed! {
         valid: u8 = 2,
         /// The run of the last confirmation.
         known_run: u8 = 2,
-        /// What is left of the time for which the lock is to be kept.
+        /// The rest of the time for which the lock is to be kept.
         keep: u8 = 3,
         /// Copies under way that were given up, with the time for which they keep the lock.
         late: [LateCopy; 2],
@@ -193,7 +193,7 @@ impl Bounds {
         }
     }
 
-    /// All steps of the client and of its requests.
+    /// All steps of the client and of its requests. While the job runs, `--force` may take the lease away.
     fn steps(&self, state: &State, also: Also<'_>) {
         match state.phase {
             Phase::Runs => {

@@ -84,7 +84,7 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way to the fault, without the last.
     pub(super) trace: Vec<String>,
-    /// The states from there on, among which a hope may stay open for ever.
+    /// If a hope may stay open for ever: states in which it stays open, from the last state of `trace` on.
     pub(super) circle: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// Where the states of the depth that is being searched end, and the number of this depth.
+    /// The end of the states of the depth that is being searched, and the number of this depth.
     level: (usize, usize),
     /// A hash table with open addressing: 0 for an empty entry, else the place of a state plus 1.
     table: Vec<u32>,

@@ -34,7 +34,7 @@ fn every_command_finds_the_master_of_the_slot() {
         ]);
         test.status(75).stdout(like("backup  held<lines>")).run();
     }
-    // Names on every master: the list asks all masters.
+    // These names are on all three masters: the list has to ask each master.
     let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
     let tokens: Vec<String> = names.iter().map(|name| acquire(&cluster, name)).collect();
     let owners: Vec<usize> = names.iter().map(|name| cluster.owner(&format!("redlock:{name}"))).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 /// How long a lease may be left after the end of redlock: 3 s on the only node. redlock need not wait for one of
-/// several nodes: a lease may be left there until its own end, after 12 s, and 3 s more.
+/// several nodes: a lease may be left there for its ttl of 12 s, and 3 s more.
 const LEFT_FOR: Duration = Duration::from_secs(3);
 const LEFT_ON_ONE_OF_SEVERAL: Duration = Duration::from_secs(15);
 
@@ -100,7 +100,8 @@ fn a_connection_that_is_given_up_for_another_one_is_reset() {
     let test = redlock(&proxy, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
     let job = test.stdin_from(reader).spawn();
     job.prints("ready");
-    // The first release is still on its way, and must not arrive after the release over the new connection.
+    // The first release does not get through. It must not arrive after the release over the new connection, so redlock
+    // resets the old connection.
     proxy.half_open();
     drop(writer);
     job.finish();

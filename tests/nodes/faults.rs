@@ -162,7 +162,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
     }
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
     for (mode, said) in [
-        // A TLS port does this.
+        // A TLS port closes a connection without TLS.
         (Mode::Cut, "closed the connection; is Redis running there, or is it a TLS port (rediss://)?"),
         (Mode::Garbage(page), "sent something other than a Redis reply (it cannot be parsed); is the address right?"),
     ] {
@@ -256,7 +256,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
 fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
-    // A third of 20 s would be over six seconds.
+    // With 20 s, a third of the ttl would be over the limit of six seconds.
     for (ttl, least, most) in [("1s", 250, 10_000), ("20s", 2_000, 6_000)] {
         let finished = redlock(&proxy, format!("acquire backup --ttl {ttl}")).fails(69, ["timed out"]).run();
         assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);

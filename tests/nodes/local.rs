@@ -1,5 +1,5 @@
-//! `local:`, the server that the first call starts: one for each directory, independent of that call, and started again
-//! after it was killed.
+//! `local:`, one server for each directory. The first call starts the server, which does not depend on this call. If
+//! the server is killed, a later call starts it again.
 
 use crate::support::{
     Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,

@@ -150,7 +150,7 @@ fn rivals_that_have_a_part_each_are_tried_again_with_pauses() {
     }
     let calls = [0, 1, 2].map(|_| redlock(&nodes, "acquire -q backup").turned_away().spawn());
     // A call makes six random pauses, which take 0.6 s together on average: three calls hardly ever take as little as
-    // 0.3 s.
+    // 0.3 s in all.
     let took: Duration = calls.into_iter().map(|call| call.finish().elapsed).sum();
     assert!(took > ms(300), "{took:?}");
 }

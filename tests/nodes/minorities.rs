@@ -40,7 +40,7 @@ fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
 #[test]
 fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
     let nodes = several(3);
-    // At different moments of the time between two renewals.
+    // The release comes at different moments between two renewals.
     for moment in [0, 300, 600, 900] {
         let (job, token) = holder(&nodes, "3s", 76);
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));

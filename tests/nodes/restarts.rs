@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
-/// Shorter than the time until the next renewal: ten seconds for a lease of a minute.
+/// In this time no renewal is due: with a ttl of a minute, the next renewal comes after ten seconds.
 const UNASKED: Duration = Duration::from_secs(7);
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
@@ -252,7 +252,7 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // With and without a restart before, after which the holder takes the lease again.
+    // With and without an earlier restart, after which the holder re-creates the lease.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);

@@ -159,7 +159,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
             [&locked, "has a passphrase", "openssl pkey"],
         );
     }
-    // A call without TLS ignores the variable, which may be meant for other calls. The flag is a mistake.
+    // A call without TLS ignores the variable, which may be meant for other calls, and refuses the flag.
     told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
     let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();

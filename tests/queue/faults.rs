@@ -89,7 +89,7 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
-    // Only the lost waiter has subscribed once more: while a waiter subscribes, it cannot be called.
+    // Only the lost waiter has subscribed again. The others must not: while a waiter subscribes, it cannot be called.
     let subscriptions = redis.info("cmdstat_subscribe");
     assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
@@ -130,7 +130,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // Another call may have seen that this waiter could not be called, and dropped it.
+                    // Another request may have found that this waiter does not listen, and dropped the waiter.
                     || remembered && said.contains("back in line")
             });
             assert!(!waiter.has_ended());

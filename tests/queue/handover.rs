@@ -5,7 +5,8 @@ use crate::support::{Line, Redis, acquire, release, several, status};
 use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
-/// A release is a command, too, and the next waiter needs one request. A waiter that is not called looks every 400 ms.
+/// A hand-over needs two requests: the release, and one of the next waiter. A waiter that was not called would look
+/// only every 400 ms.
 const MOST_CALLS: f64 = 4.0;
 
 fn median(mut times: Vec<Duration>) -> f64 {

@@ -143,7 +143,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token the call means a lease, which is over: the number stays.
+    // With --token the call releases only a lease, which is over: the number stays.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;

@@ -1,4 +1,4 @@
-//! Releases of redlock beside the redlock under test: they exclude each other, wait in the same line, revoke each
+//! Releases of redlock beside the redlock under test: clients of both exclude each other, wait in one line, revoke each
 //! other's leases, and read each other's runs. A folder for each version has the requests of the release: each script
 //! as it goes over the wire, and a call of each kind in calls.json. `make keep-release` writes the folder of the
 //! version in Cargo.toml. It is run once for each release; afterwards the folder does not change.

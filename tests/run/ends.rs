@@ -83,7 +83,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     }
     let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
-        // Written past the harness, which would capture the line.
+        // This does not use eprintln!, whose lines the harness would capture.
         let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;

@@ -1,5 +1,5 @@
-//! The environment of a job: the caller's as it was, variables about the lock, and the settings that came by flags. So
-//! a bare `redlock extend` and a nested `redlock run` work in the job, with a password as well.
+//! The environment of a job: the caller's variables as they were, variables about the lock, and the settings that came
+//! by flags. So a bare `redlock extend` and a nested `redlock run` work in the job, with a password as well.
 
 use crate::support::{Directory, Redis, Test, any, like, redlock};
 use std::collections::BTreeMap;

@@ -49,7 +49,8 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// Calls that take a descriptor, a process or memory: the kernel's error if none is left, and redlock's words.
+/// Calls that need a descriptor, a process or memory; an error of the kernel for a shortage; redlock's words for this
+/// error.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),

@@ -110,7 +110,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         // If the last line is too long, its end is kept; otherwise whole lines are kept.
         (&format!("{long} echo >&2"), Some(digits[digits.len() - 1022..].to_owned())),
         (&format!("{long} printf '\\nlast\\n' >&2"), Some("last".to_owned())),
-        // No character is cut in half, and half a character is shown as U+FFFD.
+        // No character is cut in half. Half a character that the job has written is shown as U+FFFD.
         (
             "for i in $(seq 600); do printf 'äx' >&2; done; printf 'ä' >&2",
             Some("x".to_owned() + &"äx".repeat(340) + "ä"),

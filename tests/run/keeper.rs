@@ -13,7 +13,7 @@ use std::time::Instant;
 fn chains_of_processes_that_fork_and_exit_die_too() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // 16 chains, each in a session of its own; should they get away, they end by themselves some seconds later.
+    // 16 chains, each in a session of its own. If they are not killed, they end by themselves some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
     // dash allows a thousand nested calls of functions: each chain ends there, later than this lease.

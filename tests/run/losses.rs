@@ -179,7 +179,7 @@ fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
     redis.restart();
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 3"]);
-    // redlock may have noticed before that the server is gone.
+    // Before the job ends, redlock may notice and say that the server is gone.
     let told = like("<lines>redlock: cannot release \"backup\": <any>\n");
     let job = job.stdin_from(reader).status(3).stderr(told).spawn();
     job.says(like(ACQUIRED.trim_end()));

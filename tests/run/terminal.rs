@@ -163,8 +163,8 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // If Ctrl-Z stopped redlock before it has read the answer, the renewal before would count, and be 4 s old by
-        // the next fg.
+        // If Ctrl-Z stopped redlock before it has read the answer, only the previous renewal would count, which would
+        // be 4 s old by the next fg.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -195,8 +195,8 @@ fn a_job_in_the_background_that_reads_is_stopped_and_fg_lets_it_read() {
 fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // An interactive shell as the job takes the terminal, changes the terminal's settings, and leaves them changed if a
-    // signal kills the shell.
+    // The job is an interactive shell. The shell takes the terminal, changes the terminal's settings, and leaves them
+    // changed if a signal kills the shell.
     let inner = "bash --norc --noprofile --noediting -i";
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
         terminal.enters(&format!("PS1='in''{number}> ' {}", run(&format!("-- {inner}"))));

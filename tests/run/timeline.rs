@@ -25,7 +25,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
         send(pid, Signal::SIGSTOP);
     }
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
-    // The job goes on before its keeper, which could stop it.
+    // The keeper goes on last: otherwise it could stop the job before the job goes on.
     all.sort_by_key(|&pid| pid == keeper);
     for &pid in &all {
         send(pid, Signal::SIGCONT);

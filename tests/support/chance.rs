@@ -11,7 +11,7 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Random numbers for the drawer with this number: whatever other drawers draw does not change them.
+    /// Another stream of random numbers, from the seed and `number`: draws from one stream do not change another.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())

@@ -25,7 +25,7 @@ impl Cluster {
         Cluster::with(MASTERS, "60000", &[])
     }
 
-    /// The same with a replica each, which takes over from a master that is silent for more than a second.
+    /// The same with a replica for each master. A replica takes over when its master is silent for more than a second.
     pub(crate) fn with_replicas() -> Cluster {
         Cluster::with(2 * MASTERS, "1200", &[])
     }

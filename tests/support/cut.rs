@@ -1,4 +1,4 @@
-//! Jobs whose server goes away, and how long before the end of its lease the last process of each is dead.
+//! Jobs whose server goes away. Measures how long before the lease's end the last process of the job is dead.
 //!
 //! A proxy cuts redlock off: from then on nothing that redlock sends arrives, not even its release. The test then asks
 //! the server for the moment at which the key will expire, and must see the last process dead before this moment. If
@@ -105,8 +105,8 @@ impl Cut {
         let watched = Watched::new(if self.processes == 0 { job.job() } else { Vec::new() }.as_slice());
         std::thread::sleep(after); // any moment of its life will do
         let expires_at = if self.server_stopped {
-            // A stopped server does not answer, so the test asks just before the stop, when no renewal is due in
-            // between.
+            // A stopped server does not answer, so the test asks just before the stop, at a moment when no renewal is
+            // due.
             let quiet = i64::try_from(self.ttl * 3 / 4 + 30).unwrap();
             let (asked, left) = loop {
                 let (asked, left) = (clock(), pttl());
@@ -157,9 +157,9 @@ impl Cut {
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock reports a late death if it notices the death after the end of validity. This end comes before the
-        // expiry, by the drift, and redlock may notice the death a little late. But redlock's work after the death must
-        // not count.
+        // redlock reports a late death if it notices the death after the end of validity, which comes before the
+        // expiry, by the drift. redlock may notice the death a little late. But the time of redlock's work after the
+        // death must not make the death a late one.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");

@@ -1,4 +1,4 @@
-//! Faults at system calls. A seccomp filter reports each call of a process, and of all that the process starts, to a
+//! Faults at system calls. A seccomp filter reports the calls of a process, and of all that the process starts, to a
 //! supervisor before the kernel carries the call out (seccomp_unotify(2)). The supervisor lets one call fail, or kills
 //! the process.
 
@@ -118,7 +118,7 @@ impl Faults {
             if poll(&mut ready, PollTimeout::NONE) == Ok(1) && ready[0].revents() == Some(PollFlags::POLLHUP) {
                 return;
             }
-            // SAFETY: all zeroes are a valid notification, which the kernel asks for.
+            // SAFETY: all zeroes are a valid notification, and the kernel demands zeroes.
             let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
             // SAFETY: the kernel writes a notification.
             if unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) } != 0 {
@@ -140,7 +140,7 @@ impl Faults {
                 None => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
             };
             let mut answer = libc::seccomp_notif_resp { id: asked.id, val: 0, error, flags: flags as u32 };
-            // SAFETY: the kernel reads the answer. It refuses one for a process that has been killed.
+            // SAFETY: the kernel reads the answer, or refuses the answer if the process has been killed.
             unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
         }
     }
@@ -169,7 +169,8 @@ fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     }
 }
 
-/// From here on the supervisor behind this socket is asked about each call of this process. Async-signal-safe.
+/// From here on the kernel reports each call of this process, apart from [`PASSED`], to the supervisor behind this
+/// socket. Async-signal-safe.
 fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let passed = PASSED.map(|call| call as u32);
@@ -182,7 +183,7 @@ fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     program[1 + passed.len()] = statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let us = std::process::id().cast_signed();
-    // SAFETY: the filter outlives the call that reads it, and the numbers the one that sends them.
+    // SAFETY: the filter and the numbers outlive the calls that read them.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;

@@ -16,8 +16,8 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
-/// Takes a lock, makes its lease run out at once, and returns the token. With a short ttl, a slow machine might take
-/// the lock too late.
+/// Takes a lock, makes its lease run out at once, and returns the token. (A short ttl would not do: on a slow machine
+/// `acquire` would fail, since the grant would come too late.)
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
@@ -214,8 +214,8 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// A quiet job that has begun. It ends when the writer that this returns is dropped, or, with status 76, with its
-/// lease.
+/// A `run -q` whose job has begun. The job ends when the writer that this returns is dropped, or, if `status` is 76,
+/// when its lease is lost.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

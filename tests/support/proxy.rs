@@ -60,7 +60,7 @@ pub(crate) struct Proxy {
     shared: Arc<Shared>,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug)]
 enum Target {
     Unix(PathBuf),

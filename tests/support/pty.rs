@@ -35,13 +35,13 @@ impl Terminal {
         Terminal::start(Test::program(servers, "bash").args(arguments))
     }
 
-    /// The same with the system's own shell.
+    /// A terminal with the system's own shell.
     #[track_caller]
     pub(crate) fn sh<W: Where + ?Sized>(servers: &W) -> Terminal {
         Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
     }
 
-    /// The same with a shell in which people edit their lines (bash, zsh or fish), without the user's configuration.
+    /// A terminal with a shell in which people edit their lines (bash, zsh or fish), without the user's configuration.
     #[track_caller]
     pub(crate) fn editing<W: Where + ?Sized>(servers: &W, shell: &str) -> Terminal {
         let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");

@@ -67,7 +67,7 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(launch(&[arguments, &replica].concat()));
         }
-        // A replica that is said to be online may not have got any write yet: wait for one.
+        // A replica may count as online before it has got any write: the test waits until each has got one write.
         let mut connection = servers[0].connection();
         let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
             let mut command = redis::cmd(request[0]);
@@ -96,7 +96,8 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until most Sentinels name another primary than server `old`, and the new primary says that it is one.
+    /// Waits until most Sentinels name another primary than server `old`, and the new primary says that it is the
+    /// primary. Returns its number.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();

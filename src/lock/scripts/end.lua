@@ -29,7 +29,7 @@ local function push(runs, most)
     redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
     if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
   end
-  -- The expiries are renewed once a day.
+  -- The expiries are renewed once a day at most.
   if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
     for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
   end

@@ -5,7 +5,7 @@
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> when it entered, in us), members (sorted set: token -> deadline in ms),
 --       slots (sorted set: token -> slot), fences (hash: slot -> counter, all)
--- A lock with several holders has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
+-- A lock that members hold has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
 -- takes the mark for its own token. Then members lists the leases, `member:TOKEN` is the record of each, and lease has
 -- the fields `longest` (the longest ttl), `revoked` (when, in us, and by whom: revokes all members that were granted
 -- before) and `some_kept` (a member is kept though its job has ended).
@@ -22,7 +22,7 @@
 --   (list: objects of t token and e the last lines that the job wrote to its standard error, the newest in front)
 -- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
--- Names are listed in advance, since a table that grows is built anew at each doubling.
+-- The usual names stand in the table in advance, since a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
   claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end

@@ -37,7 +37,7 @@ local function read_record(token)
   return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
 end
 
--- The number of holds. Without a set of holds there is one: 'base', which took the lock.
+-- The number of holds. Without a set of holds there is one hold: 'base', which took the lock.
 local function count_holds()
   return math.max(redis.call('ZCARD', H), 1)
 end
@@ -149,7 +149,7 @@ local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Sets the counter of this slot, and raises the counter of all slots to it; without a slot, sets the name's.
+-- Sets the counter of this slot, and raises the counter of all slots to it; without a slot, sets the name's counter.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
   redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))

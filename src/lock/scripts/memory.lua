@@ -64,8 +64,8 @@ end
 
 -- Ends the run of this token, whose lease was here. The run ended ARG.ended ms ago. With ARG.began, the duration is by
 -- redlock's clock: the request may have waited for the server, and the server's clock may have been changed. Else
--- the duration is by the server's clock. `beside`: others had the lock too. A lease under which nothing ran leaves no
--- run.
+-- the duration is by the server's clock. `beside`: others may have had the lock too. A lease under which nothing ran
+-- leaves no run.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then

@@ -175,8 +175,8 @@ if is_held then
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- A run whose lease was revoked counts as revoked if its own outcome may come from that: a loss, or the status of a
-  -- script with `acquire`, whose shell may report 0 although it was stopped.
+  -- A run whose lease was revoked counts as revoked if its own outcome may be due to the revocation: a loss, or the
+  -- status of a script with `acquire`, whose shell may report 0 although it was stopped.
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))

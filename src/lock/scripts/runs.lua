@@ -64,7 +64,7 @@ if not ARG.from then
   fields.over = open_runs(over, 2)
   fields.visits = ARG.hosts and redis.call('ZRANGE', BASE .. 'visits', 0, -1, 'WITHSCORES')
   fields.errors = ARG.errors and redis.call('LRANGE', BASE .. 'errors', 0, most - 1)
-  -- A server that remembers nothing may have been restarted.
+  -- A server that remembers nothing may have been restarted: the answer then tells its uptime (node).
   local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
   fields.node = not knows_any and node() or nil
 end

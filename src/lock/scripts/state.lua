@@ -68,7 +68,7 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     members.expire_all()
   end
 
-  -- Notes the longest ttl: a node that restarts may have forgotten a lease of that length.
+  -- Notes the longest ttl, for the quarantine: a node that restarts may have forgotten a lease of that length.
   function members.set_longest(ttl)
     redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
   end

@@ -2,7 +2,7 @@
 -- called: the other would get only a part of the nodes too. A waiter that leaves loses its position in line and its
 -- reservation, and the next is called. Without arguments the script only calls the first in line. The script may be
 -- repeated, and come late, since a waiter that has left never uses its name again.
--- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the ticket that this server gave is lost)
+-- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the waiter knows no ticket)
 --      earlier (see take.lua; of a waiter that leaves)
 -- Answers: done
 -- Cost: 6 calls.

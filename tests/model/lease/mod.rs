@@ -2,15 +2,15 @@
 //!
 //! A client takes the lock, writes the fencing token back where a node is behind, renews, re-creates by the real
 //! [`judge`], releases, is late, or stops forever. Requests and answers are lost or late, also behind a restart; the
-//! clock may tick between any two steps. Times are kept relative to now, so nothing bounds how long all of it takes.
+//! clock may tick between any two steps. Times are kept relative to now, so the clock may tick without limit.
 //! States that differ only in the order of the nodes count once.
 //!
 //! What must hold:
 //!
 //! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has
 //!   not restarted);
-//! * the fencing token of a lease that is won is larger than those of the leases won before it. A reader's may also be
-//!   equal to a writer's before it, and is smaller than the next writer's; each place has fencing tokens of its own;
+//! * the fencing token of a lease that is won is larger than those of the leases won before. But a reader's fencing
+//!   token need only be as large as those of earlier writers. Each slot has fencing tokens of its own;
 //! * one node: a node that has granted a later lease does not re-create an earlier one. Several nodes: a client that
 //!   believes in its lease has not been overtaken by a later lease;
 //! * if `release --force` has deleted a lease on all nodes, and no node has forgotten anything, the lease has no quorum
@@ -64,7 +64,7 @@ pub(super) enum Without {
     WriteBack,
     /// A confirmation brings the run of the node.
     RunOfConfirmation,
-    /// A try at another place has another token.
+    /// A try for another slot has another token.
     PlaceOfToken,
     /// Slots of different limits do not fit beside each other.
     Shape,
@@ -83,7 +83,7 @@ pub(super) enum Without {
 pub(super) enum Claim {
     Exclusive,
     Shared,
-    /// One place of this many.
+    /// One slot of this many.
     Slots(u8),
 }
 
@@ -194,7 +194,7 @@ impl Bounds {
         }
     }
 
-    /// Ends the lease. Only its keys may stay behind: to be deleted if `leaves`, else to expire.
+    /// Ends the lease for the client. Keys may stay on nodes: with `leaves` the client deletes them, else they expire.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -372,7 +372,7 @@ impl Bounds {
         one != other
     }
 
-    /// The largest fencing tokens that were won. For slots: at this place, and 0. Else: by writers, and by readers.
+    /// The largest fencing token of a writer, and of a reader. For slots: the largest at this place, and 0.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -546,8 +546,8 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // A deletion that meets a restart may have to be repeated. So a deletion begins only when each node
-                    // with the lease has confirmed it since the last restart.
+                    // A deletion that meets a restart may have to be repeated. So with a quarantine, a deletion begins
+                    // only when each node with the lease has confirmed the lease since the node's last restart.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

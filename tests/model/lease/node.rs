@@ -5,7 +5,7 @@ use super::state::{Client, EARLIER, Entry, Kind, Node, Phase, Slot, State};
 use super::{Bounds, Claim, NOW, Without, at, backing};
 
 impl Bounds {
-    /// The client whose lease an entry of a node is.
+    /// The client whose lease is in this entry of the node.
     fn owner(node: &Node, entry: usize) -> usize {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }

@@ -89,7 +89,7 @@ packed! {
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
-        /// The place that the client asks for, or has.
+        /// The place (the slot of the lock) that the client asks for, or has.
         place: u8 = 1,
     }
 }

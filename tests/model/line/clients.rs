@@ -277,7 +277,7 @@ impl Bounds {
         without
     }
 
-    /// Fewer than q nodes have granted the lock: undoes the try, and decides when to look again.
+    /// The try has no quorum, or its quorum has come too late: undoes the try, and decides when to look again.
     fn go_back(&self, state: &mut State, me: usize, heard: impl Fn(usize) -> bool) -> Checked {
         state.waiters[me].look = self.next_look(state, me, &heard);
         state.waiters[me].phase = Phase::RollingBack;

@@ -45,7 +45,7 @@ impl Bounds {
             });
         }
         if rest.interrupts > 0 && waiter.wants() {
-            // The server may notice that the waiter has stopped listening, before it takes up LEAVE, or later.
+            // The server may take up LEAVE before or after it notices that the waiter has stopped listening.
             for hears in [false, true] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -60,8 +60,8 @@ impl Bounds {
         }
     }
 
-    /// A connection is cut. The request under way is lost, or arrives late, after the waiter has sent it again over a
-    /// new connection.
+    /// A connection is cut, and the request or answer under way is lost. Or UNDO arrives late, after the waiter has
+    /// sent UNDO again over a new connection.
     fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
         let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
         let tries = state.waiters[me].phase == Phase::Trying;

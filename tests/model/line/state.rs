@@ -109,7 +109,7 @@ variants! {
     Phase {
         /// The waiter has not come yet.
         New,
-        /// The waiter waits until a quorum of the nodes counts it as a listener.
+        /// The waiter waits until q nodes, or all that can be reached, count it as a listener.
         Listening,
         Waiting,
         /// A try is under way.

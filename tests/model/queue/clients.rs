@@ -125,7 +125,7 @@ impl Bounds {
                         next.clients[me].phase = match self.take(next, me, place, refuses)? {
                             Answer::Granted => Phase::Granted,
                             Answer::Refused => Phase::Refused,
-                            // The waiter asks again, for another place.
+                            // The waiter asks again, for another slot.
                             Answer::Taken => Phase::Asked,
                             Answer::TurnedAway => Phase::TurnedAway,
                         };
@@ -297,7 +297,7 @@ impl Bounds {
             });
         }
         if state.rest.interrupts > 0 && alive && in_line {
-            // The server may notice that the waiter has stopped listening, before it takes up LEAVE, or later.
+            // The server may take up LEAVE before or after it notices that the waiter has stopped listening.
             for ear in [Ear::None, waiter.ear] {
                 also(&|next| {
                     next.rest.interrupts -= 1;

@@ -1,5 +1,4 @@
-//! Waiting in line on one node: every order of every step of three waiters and of those who hold the lock, breadth
-//! first.
+//! Waiting in line on one node: every order of every step of three waiters and of the holders, breadth first.
 //!
 //! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die; their
 //! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they
@@ -15,9 +14,9 @@
 //!   all waiters before it could have the lock too;
 //! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
 //!   freezes or is lost;
-//! * first come, first served: the lock goes past no waiter in line, and past no live waiter that hears and was neither
-//!   frozen nor cut off. Only a waiter that has been called may be passed, if both fit. Only leases or the line turn
-//!   away a client that does not wait;
+//! * first come, first served: the lock goes past no waiter in line, unless the waiter is dead; and past no waiter that
+//!   was dropped, is alive, hears, and was neither frozen nor cut off. Only a waiter that has been called may be
+//!   passed, if both fit. Only leases or the line turn away a client that does not wait;
 //! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a
 //!   number turned away;
 //! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and
@@ -93,7 +92,7 @@ enum Without {
     RollBackKeepsPlace,
     /// Each look keeps the queue from being forgotten, not only a look of the first in line.
     EachLookKeepsQueue,
-    /// No more places are given than there are.
+    /// No more slots are given than there are.
     Limit,
     /// Leases of different claims do not fit beside each other.
     Shape,
@@ -117,7 +116,7 @@ enum Without {
     BesideCalled,
     /// A waiter that leaves while the lock is reserved for another tells the new first in line.
     LeaveTells,
-    /// A waiter looks when the first place is free, not the last.
+    /// A waiter looks when the first slot is free, not the last.
     FirstPlace,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
@@ -137,7 +136,7 @@ enum Without {
     GrantRaises,
     /// A place in line raises the register too.
     LineRaises,
-    /// A client that gets neither lock nor place leaves the register as it is.
+    /// A client that gets neither the lock nor a place in line leaves the register as it is.
     OnlyWhoStands,
     /// A waiter reads the register at each look.
     EachLook,
@@ -196,7 +195,7 @@ bounds! {
         /// The numbers of `--newest` of the same clients; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// A waiter names one of two places, and asks again if that place is taken, as with several nodes.
+        /// A waiter names one of two slots, and asks again if that slot is taken, as with several nodes.
         names_places: bool = false,
     }
 }

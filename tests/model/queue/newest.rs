@@ -1,4 +1,4 @@
-//! `--newest`: a client with a smaller number than one that has come does not get the lock, and blocks no other client.
+//! `--newest`: if a larger number than a client's has come, the client gets no lock, and blocks no other client.
 //!
 //! TAKE tells the client so, and changes nothing. The client then leaves the line like an interrupted waiter, so a call
 //! that it got goes on to the next waiter.

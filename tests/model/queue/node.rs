@@ -11,7 +11,7 @@ use super::{
 pub(super) enum Answer {
     Granted,
     Refused,
-    /// The place is taken, but another place is free.
+    /// The slot is taken, but another slot is free.
     Taken,
     /// Refused for good.
     TurnedAway,
@@ -67,7 +67,7 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// Whether a waiter may fit, by its name: the name does not tell the number of places.
+    /// Whether a waiter may fit, by its name: the name does not tell the number of slots.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
@@ -142,7 +142,7 @@ impl Bounds {
         key == other.key() && self.fits(state, claim) && free >= 2
     }
 
-    /// Whether a lease is listed at this place; there are two.
+    /// Whether a lease has this slot, one of two.
     fn is_taken(state: &State, place: bool) -> bool {
         let has_it = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && client.place == place;
         state.rest.key == Key::Two && state.clients.iter().any(has_it)
@@ -177,7 +177,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua, for this place, or for any place. `refuses`: the node refuses for a reason of its own.
+    /// take.lua, for this slot, or for any slot. `refuses`: the node refuses for a reason of its own.
     pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
         let answer = self.grant_or_queue(state, who, place, refuses)?;
@@ -325,7 +325,7 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// The time until the first place may be free. For readers and writers, the time until all leases have run out.
+    /// The time until the first slot may be free. For readers and writers, the time until all leases have run out.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
@@ -408,7 +408,7 @@ impl Bounds {
         }
     }
 
-    /// `release --force`, of one lease or of all; `older`: by a version that knows only exclusive leases.
+    /// `release --force`, of one lease or of all. With `older_force`, by a version that knows only exclusive leases.
     pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
         let older = self.older_force;
         if !older {

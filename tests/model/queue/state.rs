@@ -15,9 +15,9 @@ variants! {
         /// Exclusive, by a version of the program that knows no other claim: it takes a mark for a stranger's token.
         Older,
         Shared,
-        /// One of two places.
+        /// One of two slots.
         OneOfTwo,
-        /// The only place.
+        /// The only slot.
         TheOnlyOne,
     }
 }

@@ -11,11 +11,11 @@ const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: A
 /// One connection is cut, and there is no look by the clock; the node may refuse the next try for a reason of its own.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The request that undoes a try, whose answer was lost, is sent twice.
+/// The answer to a try is lost, and the waiter sends the request that undoes the try twice.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// The same with looks by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// A waiter that leaves sends this request twice, and comes again.
+/// A waiter leaves, sends LEAVE twice, and comes again.
 const LEAVES_LATE: Bounds = Bounds { lates: 1, interrupts: 1, again: true, clocks: false, ..QUIET };
 
 #[test]
