@@ -359,7 +359,9 @@ impl NamedObstacle {
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let leases = match &self.by {
             Obstacle::Unknown => return ("is ", "held by another process".to_owned()),
-            Obstacle::Reserved(_) => return ("is ", "free but reserved for the next in line".to_owned()),
+            Obstacle::Reserved(_) => {
+                return ("is ", "free but reserved for the next in line or an earlier holder".to_owned());
+            }
             Obstacle::OtherType(left) => {
                 let expiry =
                     left.map_or_else(|| "never expires".to_owned(), |left| format!("expires in {}", human(left)));

@@ -274,7 +274,9 @@ fn status_text(status: &Status) -> String {
         holders.iter().flat_map(|holder| holder_rows(holder, status.memory.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
     rows.push(match (status.state, holders, status.lease()) {
-        (State::Reserved, _, Some(left)) => ("for", Some(format!("the next in line, for at most {}", human(left)))),
+        (State::Reserved, _, Some(left)) => {
+            ("for", Some(format!("the next in line or an earlier holder, for at most {}", human(left))))
+        }
         // The key is no lock.
         (State::Foreign, [], Some(left)) => ("lease", Some(format!("{} left", human(left)))),
         (State::Foreign, [], None) => ("lease", Some("never expires".to_owned())),

@@ -70,7 +70,9 @@ fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     if args.grace.is_some_and(|grace| grace > largest) {
         let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
         let (ttl, largest) = (exact(args.taking.ttl), exact(largest));
-        return Err(format!("--grace leaves no time for three renewals in a ttl of {ttl}; the longest is {largest}"));
+        return Err(format!(
+            "--grace leaves no time for three renewals in a ttl of {ttl}; the longest grace is {largest}"
+        ));
     }
     let of_log = [("--once-per", args.once_per.is_some()), ("--keep-errors", args.keep_errors.is_some())];
     match of_log.into_iter().find(|(_, is_given)| *is_given && settings.log == 0) {

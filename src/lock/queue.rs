@@ -223,7 +223,7 @@ impl Lock {
                 let dropped: Vec<usize> =
                     queued.into_iter().filter(|&node| was_queued && !was_called[node] && !line.called[node]).collect();
                 let news = match dropped.len() {
-                    0 => back.then(|| "back in line".to_owned()),
+                    0 => back.then(|| "in line again".to_owned()),
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();

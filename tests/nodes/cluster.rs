@@ -110,7 +110,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     let waiter = redlock(&cluster, "acquire -q backup --wait").stdout(any()).spawn();
     std::thread::sleep(ms(1_000));
     cluster.end_move(KEY, to);
-    std::thread::sleep(ms(5_500)); // past the lease that it had before
+    std::thread::sleep(ms(5_500)); // in all longer than the ttl
     assert_eq!(cluster.get(KEY), token);
     assert!(!holder.has_ended(), "{}", holder.all_stderr());
     drop(writer);

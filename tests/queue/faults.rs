@@ -131,7 +131,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
                     // Another request may have found that this waiter does not listen, and dropped the waiter.
-                    || remembered && said.contains("back in line")
+                    || remembered && said.contains("in line again")
             });
             assert!(!waiter.has_ended());
             token = pass_on(&redis, &token).0;

@@ -102,7 +102,7 @@ fn who_has_no_number_keeps_its_place_and_who_is_superseded_costs_no_wake_up() {
     let mut smaller = Line::join(&redis, superseded(numbered(&redis, &directory, 42), 43));
     let newest = Line::join(&redis, numbered(&redis, &directory, 43));
     let last = plain("last");
-    smaller.send(Signal::SIGSTOP); // unless it has looked since, it is called, and passes the call on late
+    smaller.send(Signal::SIGSTOP); // so, if it is called, it passes the call on late
     release(&redis, Line::NAME, &token);
     for waiter in [first, second] {
         waiter.finish();

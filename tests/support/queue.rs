@@ -182,5 +182,5 @@ pub(crate) fn processor_time(pids: impl IntoIterator<Item = u32>) -> Duration {
             fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
         })
         .sum();
-    Duration::from_millis(ticks * 10) // a hundred a second on every Linux
+    Duration::from_millis(ticks * 10) // a tick is 10 ms on every Linux
 }
