@@ -134,8 +134,7 @@ impl Handle {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits for the end of the process, for at most `patience`; true if the process is dead.
-    pub(crate) fn ends_within(&self, patience: Duration) -> bool {
+    fn ends_within(&self, patience: Duration) -> bool {
         let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
         uninterrupted(|| poll(&mut ends, patience)).is_ok_and(|ended| ended > 0)

@@ -12,7 +12,6 @@ use nix::unistd::{self, Pid};
 use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
-use std::time::Duration;
 
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +146,6 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 
 /// The most searches for processes that were forked while the others were being stopped.
 const ROUNDS: usize = 8;
-/// The time that a killed root has to end.
-const ROOT_ENDS: Duration = Duration::from_millis(20);
 
 /// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
 /// it was seen is missed.
@@ -190,17 +187,11 @@ impl Descendants<'_> {
         round
     }
 
-    /// Kills the root, then stops the others, and kills them: a process that runs may fork. The root is not stopped, since
-    /// its parent would notice; sudo(8) would stop itself then, for good.
+    /// Kills all, after stopping all but the root: a process that runs may fork. The root's parent would notice that
+    /// the root is stopped; sudo(8) would stop itself then, for good. The root is killed first: after the end of its
+    /// child, the root would go on with its next command.
     pub(crate) fn kill(&mut self) -> KillRound {
         let root = self.root.pid();
-        self.for_each(&mut |process, handle| {
-            if process.pid == root {
-                let _ = handle.signal(libc::SIGKILL);
-            }
-        });
-        // At the root's end, Linux may wake the stopped processes of its group (setpgid(2)).
-        self.root.ends_within(ROOT_ENDS);
         let mut known = HashSet::new();
         for _ in 0..ROUNDS {
             let mut moved = false;
