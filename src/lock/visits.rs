@@ -70,7 +70,7 @@ impl Visit {
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
     }
 
-    /// The time since the host came; none if the visit is in the future, because the server's clock was set back since.
+    /// The time since the host came; none if the visit is far in the future, as the server's clock was set back since.
     pub(crate) fn ago(&self) -> Option<Duration> {
         (self.came <= self.now + FUTURE).then(|| self.passed())
     }

@@ -25,8 +25,8 @@ pub(crate) struct Waiter {
     pub(crate) listening: Option<bool>,
 }
 
-/// A name for the queue that no waiter has had before: the initial of the claim, a random identity, host, pid, user and
-/// label. The scripts read the initial only.
+/// A name for the queue that no waiter has had before: the letter of the claim, a random identity, host, pid, user and
+/// label. The scripts read the letter only.
 pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
     let part =
         |text: &Option<String>, most| -> String { text.iter().flat_map(|text| text.chars()).take(most).collect() };

@@ -129,7 +129,8 @@ impl Connection {
     }
 
     /// Gives the connection its name in CLIENT LIST. The naming follows the first request, in the same packet, so that
-    /// an error of the connection becomes the answer to that request. The answer to the naming does not matter.
+    /// an error of the connection becomes the answer to that request, and is not lost with the naming. The answer to
+    /// the naming does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

@@ -441,7 +441,7 @@ impl Node {
         }
     }
 
-    /// Records that no connection could be opened, and returns the fault to report.
+    /// After a failed connection: forgets the server that a Cluster named, and returns the fault to report.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
         if self.has_answered { fault.for_now() } else { fault }

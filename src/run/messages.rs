@@ -56,7 +56,7 @@ impl Messages {
         self.news(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
-    /// Reports with `--verbose` that the lock is free again, how long the run took, and how it ended.
+    /// Reports with `--verbose` that the lease, or the hold, is released, how long the run took, and how it ended.
     pub(super) fn released(&self, lasted: Duration, exit: Exit) {
         let result = match exit {
             Exit::Command(status) => format!(", exit status {status}"),

@@ -84,8 +84,8 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         let Some((now, handle)) = present(process) else { continue };
-        // A process that joins or leaves the group meanwhile gets the signal once or twice; only one that leaves and
-        // comes back may miss it.
+        // A process that joins or leaves the group while it is signalled gets the signal once or twice; only one that
+        // leaves and comes back may miss it.
         if !(is_reached(process) && is_reached(&now)) {
             let _ = handle.signal(signal);
         }

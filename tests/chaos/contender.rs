@@ -256,7 +256,7 @@ impl Contender<'_> {
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
     }
 
-    /// A script that renews nothing: it acquires, extends and releases, and never works after its lease.
+    /// A script whose lease is not renewed by a process: it acquires, extends and releases, and never works after its lease.
     fn script(&mut self) {
         let slots = self.chance.percent(20);
         let kind = if slots { 'p' } else { self.chance.one_of(&['x', 'x', 's']) };

@@ -67,7 +67,7 @@ fn man_pages_are_well_formed() {
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
 
-/// Many kinds of calls. The script ends at the first command that fails, with a status other than 0.
+/// A script with many kinds of calls. If a command fails, the script ends there, with that command's status.
 const ALL_OF_IT: &str = "
     set -e
     token=$(redlock acquire --name acl)

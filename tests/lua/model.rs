@@ -88,7 +88,7 @@ impl Model {
         Model { us, ..Model::default() }
     }
 
-    /// Deletes a key, as a person would.
+    /// Deletes a key, as a person may, by DEL.
     pub(super) fn delete(&mut self, key: &str) {
         match key {
             "lock" => self.lock = None,

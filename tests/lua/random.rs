@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
-/// A waiter's name begins with the initial of its claim.
+/// The first letter of a waiter's name tells the claim: s for shared, p for slots, any other letter for exclusive.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 /// These ttls are so far apart that the time left of a key tells the ttl that set it.

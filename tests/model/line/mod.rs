@@ -35,7 +35,7 @@ mod state;
 const TTL: u8 = 3;
 /// How long a node is reserved for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
-/// After this many ticks the first in line looks by itself: 400 ms.
+/// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
 const FIRST_LOOKS: u8 = 1;
 /// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
