@@ -99,7 +99,7 @@ pub(super) fn unreached(fault: &Fault) -> CheckResult {
 pub(super) fn local(server: &Local) -> CheckResult {
     let directory = server.directory().display();
     if !server.is_ours() {
-        return Ok("owned by another user, who starts it".to_owned());
+        return Ok("the directory belongs to another user, who starts the server".to_owned());
     }
     Local::program().map_err(|missing| NoVote.problem(&missing, "install Redis or Valkey"))?;
     let Some(room) = server.room() else {
@@ -202,11 +202,13 @@ fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     // A replica shares the replication id of its primary.
     let id = node.info.get("master_replid")?;
     if let Some(other) = others.iter().find(|other| other.info.get("master_replid").is_ok_and(|theirs| theirs == id)) {
-        let detail =
-            format!("{} is the same server by another name, or its copy: one failure costs both votes", other.address);
+        let detail = format!(
+            "{} is the same server by another name, or its replica: one failure costs both votes",
+            other.address
+        );
         return Err(Fail.problem(&detail, "name independent primaries, each once"));
     }
-    Ok("one server; no other node is this one, or its copy".to_owned())
+    Ok("one server, and no other node is the same server or its replica".to_owned())
 }
 
 fn version(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
@@ -288,7 +290,7 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let left = setup.quarantine.left(Some(up));
     let (up, rest) = (human(up), human(left));
     let detail = format!("started {up} ago: it may have forgotten leases, and is not ready for another {rest}");
-    NoVote.when(!left.is_zero(), &detail, "wait, or lower --quarantine if no lease is that long")?;
+    NoVote.when(!left.is_zero(), &detail, "wait, or lower --quarantine to the longest lease, if that is shorter")?;
     Ok(format!("up for {up}"))
 }
 
