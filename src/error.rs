@@ -227,7 +227,7 @@ impl Error {
         }
     }
 
-    /// The problem alone, without the lock's name and without advice.
+    /// The problem without advice, and where possible without the lock's name.
     pub(crate) fn trouble(&self) -> String {
         match self {
             Error::NoQuorum { nodes: 1, faults, .. } => nodes_with_faults(faults),

@@ -183,7 +183,7 @@ impl BatchQuery<'_> {
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // SCAN may return further keys: keys without the prefix, and the other keys of a lock.
+            // With an empty prefix, or `{`, a pattern also matches the other keys of a lock.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }

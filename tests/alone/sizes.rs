@@ -56,7 +56,7 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// Acquires the lock with this claim, and adds `count` holders that are like the first, but have a longer host. Their
+/// Acquires the lock with this claim, and adds `count` holders that are like the first, but have a longer host name. Their
 /// leases end at `ends` (ms since 1970). Their runs go on; if `kept`, their jobs have ended. Fills the log.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -891,7 +891,7 @@ impl Model {
         "released"
     }
 
-    /// Revokes all leases, and frees those whose jobs have ended.
+    /// Revokes all leases, and ends those that are kept after their jobs.
     fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;

@@ -245,8 +245,8 @@ const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
 /// Any two clients die, each perhaps just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
-/// Two waiters freeze. The second was told that it is first, but cannot look: only a look of the third calls the
-/// second.
+/// The first two in line freeze. The first is called in vain. The second was told `head`, but cannot look. So nothing
+/// happens until the third looks, which calls the second.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
 /// One waiter does not hear its call, and does not know this: it looks when the lease that it saw would have run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
