@@ -57,7 +57,7 @@ pub(crate) enum Error {
     Output(String),
     /// This signal ended the waiting; SIGPIPE: the reader of standard output has closed the pipe.
     Interrupted(i32),
-    /// A fault in redlock itself.
+    /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
     Internal(String),
     /// `run` under these locks ended before its job began, for this reason.
     DidNotRun { names: Vec<String>, why: Box<Error> },

@@ -154,7 +154,7 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The deadline of the lease; none before the first order and after SIGTERM.
+    /// The deadline of the lease; none before the first order, and after the SIGTERM for a loss.
     deadline: Option<Deadline>,
     /// The time at which the job's processes are counted: a large job has to be stopped earlier.
     count_at: Boot,

@@ -230,8 +230,8 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no option outside `taking`
-/// rules out --reentrant.
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: false if
+/// --once-per or --while-pid rules out --reentrant; the options in `taking` are checked here.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

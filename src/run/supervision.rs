@@ -285,7 +285,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// The first of the `early` signals that ends a run without a job.
+/// The first of the signals from before the start that ends a run without a job.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

@@ -135,7 +135,7 @@ pub(super) fn cannot_supervise(errno: Errno) -> Error {
     cannot_supervise_for(&errno.into(), &errno.desc().to_lowercase())
 }
 
-/// The error for a failed system call: a shortage if that is the reason, else `why`.
+/// The error for a failed system call: [`Error::Unavailable`] for a shortage, else [`Error::Internal`] with `why`.
 fn cannot_supervise_for(error: &io::Error, why: &str) -> Error {
     let what = "cannot supervise the job";
     Error::of_system(what, error, || Error::Internal(format!("{what}: {why}")))

@@ -16,7 +16,7 @@ const SLOTS: u64 = 2;
 /// No call may take longer. The longest wait, the longest section and the longest standstill fit in on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The lock whose holder comes back too late.
+/// The lock whose holder tries to extend its lease after the end.
 pub(super) const LATE: &str = "late";
 /// The name, in the results, of calls that hold a lock for long.
 const HOLD: &str = "run, long";

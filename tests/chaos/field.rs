@@ -253,7 +253,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault. If the fault must be undone, returns after which time, and how.
+    /// Carries out a fault. If the fault must be undone, returns the time until then, and the way.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -381,7 +381,7 @@ impl Field {
         forgot_at.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
     }
 
-    /// The keys that are left on the servers, apart from the memory.
+    /// The keys that are left on the servers, apart from the memory and the counters.
     pub(super) fn left(&self) -> Vec<String> {
         let servers: Vec<&Redis> = match &self.kind {
             Kind::Masters { servers, .. } => servers.iter().collect(),

@@ -1,4 +1,5 @@
-//! A redlock.conf that may not be read: a call needs no such file if flags or variables name the nodes.
+//! A redlock.conf that may not be read: a call needs no such file if flags or variables name the nodes. Also files of
+//! passwords that are no plain files.
 
 use crate::support::{Redis, Test, acquire, any, redlock, when};
 use std::fs::{self, Permissions};

@@ -392,7 +392,8 @@ struct Job {
 }
 
 impl Job {
-    /// Starts `redlock run backup` with these arguments. Returns once the job has begun, and `known` has the lock.
+    /// Starts `redlock run backup` with these arguments. Returns once the job has begun, and the server
+    /// `known` has the key of the lock.
     fn start<W: Where + ?Sized>(servers: &W, known: &Redis, arguments: &str, adapt: impl FnOnce(Test) -> Test) -> Job {
         let directory = Arc::new(Directory::new());
         let test = redlock(servers, format!("run backup --ttl 20s {arguments} --"));

@@ -286,7 +286,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // The job dies of the signal, or answers once it has set its trap. It would answer a second signal, too.
+        // If the job has set its trap, it answers the signal, else it dies. A second signal would be answered, too.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);

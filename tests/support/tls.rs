@@ -75,7 +75,7 @@ impl Certificate {
 pub(crate) struct Tls {
     pub(crate) redis: Redis,
     port: u16,
-    /// The file that calls trust. A test may replace what is in it.
+    /// The certificates that redlock trusts. A test may replace the content of this file.
     ca: PathBuf,
 }
 

@@ -113,7 +113,7 @@ pub(in crate::model) struct State {
     pub(super) nodes: [Node; NODES],
     pub(super) clients: [Client; 2],
     pub(super) rest: Rest,
-    /// What went wrong on the way here. Not part of the state.
+    /// The fault that was found on the way here. Not packed, so not compared.
     pub(super) wrong: Option<&'static str>,
 }
 
