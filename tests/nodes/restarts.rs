@@ -169,7 +169,10 @@ fn a_waiter_reserves_the_lock_until_the_lease_that_it_saw_would_have_ended() {
     eventually(SOON, "queued again", || Line::length(&redis) == 1);
     assert!(!redis.exists(KEY));
     assert_eq!(status(&redis, "backup")["state"], "reserved");
-    redlock(&redis, "acquire -q backup").turned_away().run();
+    let whose = "the next in line or an earlier holder";
+    let said = redlock(&redis, "status backup").text();
+    assert!(said.contains(whose), "{said}");
+    redlock(&redis, "acquire backup").turned_away().stderr(message(["free but reserved for ", whose])).run();
     redlock(&redis, "wait -q backup --timeout 1s").turned_away().run();
     let token = waiter.finish().token();
     let now = Instant::now();
