@@ -257,7 +257,7 @@ pub(crate) struct Common {
 // The name of a lock, as an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// The name of the lock, instead of NAME
+    /// The name of the lock, as an option instead of NAME
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     option: Option<String>,
     /// The name of the lock
@@ -274,7 +274,7 @@ impl NameArgs {
 // The names of several locks, as options or as plain arguments. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct NamesArgs {
-    /// The name of a lock, instead of NAME
+    /// The name of a lock, as an option instead of NAME
     #[arg(long = "name", value_name = "NAME", value_parser = pattern, hide_short_help = true)]
     option: Vec<String>,
     /// One or more locks; a * in quotes matches anything
@@ -302,7 +302,7 @@ impl NamesArgs {
 // The common options of run and acquire. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The name of the lock, instead of NAME; run can hold several
+    /// The name of the lock, as an option instead of NAME; run can hold several
     ///
     /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name.
     /// run takes the option several times: the job needs all of these locks, and --wait is for all together. The locks

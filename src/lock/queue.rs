@@ -72,9 +72,9 @@ struct InLine<'a> {
     queued: bool,
     /// The time of the next look.
     look: Boot,
-    /// The nodes that have called this waiter since the last look.
+    /// The nodes that have called this waiter since the last look that did not fail.
     called: Vec<bool>,
-    /// The nodes on which this waiter has subscribed since the last look.
+    /// The nodes on which this waiter has subscribed since the last look that did not fail.
     subscribed: Vec<bool>,
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
@@ -183,9 +183,6 @@ impl Lock {
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
-        let none = || vec![false; self.locks.nodes.len()];
-        let was_called = std::mem::replace(&mut line.called, none());
-        let was_subscribed = std::mem::replace(&mut line.subscribed, none());
         // A server that hangs prolongs the wait by LAST_LOOK at most.
         let until = line.end.max(Boot::now() + LAST_LOOK);
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
@@ -210,6 +207,9 @@ impl Lock {
             Attempt::Denied(denial) => {
                 line.failures = 0;
                 line.trouble = None;
+                let none = || vec![false; self.locks.nodes.len()];
+                let was_called = std::mem::replace(&mut line.called, none());
+                let was_subscribed = std::mem::replace(&mut line.subscribed, none());
                 let (was_queued, queued) = (line.queued, denial.queued.clone());
                 if denial.ticket.is_some() && self.locks.nodes.len() == 1 {
                     traces.ticket.clone_from(&denial.ticket);
