@@ -327,7 +327,7 @@ impl Node {
                 if self.link.connection().is_some() || !self.attempts.is_empty() {
                     self.route.forget();
                 }
-                if self.attempts.len() == ATTEMPTS {
+                if self.attempts.len() >= ATTEMPTS {
                     self.attempts.remove(0);
                 }
                 self.attempts.push(CallUnderWay::new(None, &self.route, call));

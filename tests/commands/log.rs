@@ -432,17 +432,20 @@ fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
     let sample =
         regex_lite::Regex::new(r#"^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\}) ([0-9.]+)$"#).unwrap();
     let (mut all, mut metric, mut seen) = (std::collections::BTreeMap::new(), String::new(), Vec::new());
+    let mut has_type = false;
     for line in text.strip_suffix('\n').unwrap().split('\n') {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             metric = rest.split_once(' ').unwrap().0.to_owned();
             assert!(!seen.contains(&metric), "{line}");
             seen.push(metric.clone());
+            has_type = false;
         } else if line.starts_with("# TYPE ") {
             let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             assert_eq!(line, format!("# TYPE {metric} {kind}"));
+            has_type = true;
         } else {
             let parts = sample.captures(line).unwrap_or_else(|| panic!("{line}"));
-            assert_eq!(parts[1], metric);
+            assert!(parts[1] == metric && has_type, "{line}");
             assert!(all.insert(format!("{}{}", &parts[1], &parts[2]), parts[3].parse().unwrap()).is_none(), "{line}");
         }
     }
