@@ -27,20 +27,24 @@ pub(crate) struct View {
     holders: u32,
     waiters: u32,
     pub(crate) runs: Option<RunQuery>,
+    /// The number of bytes of a token; None: the whole token.
+    bytes: Option<u32>,
 }
 
 impl View {
     /// The state alone.
-    pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None };
+    pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None, bytes: Some(BYTES) };
+    /// The state with the whole token, by which a revocation names the lease.
+    pub(super) const REVOCATION: View = View { bytes: None, ..View::STATE };
     /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
     /// The parts for a row of a table.
-    pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
+    pub(crate) const ROW: View = View { holders: 3, runs: Some(RunQuery::LAST), ..View::STATE };
     /// The parts for a row, and why the last run failed.
     pub(crate) const ROW_AND_ERRORS: View =
         View { runs: Some(RunQuery { errors: true, ..RunQuery::LAST }), ..View::ROW };
     pub(crate) const WHOLE: View =
-        View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }) };
+        View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }), ..View::STATE };
 
     /// The same view, with or without the hosts that came.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
@@ -56,7 +60,7 @@ impl View {
 
     pub(super) fn args(self) -> Args {
         let waiters = Some(self.waiters).filter(|&most| most > 0);
-        Args::default().with("bytes", BYTES).with("most", self.holders).with_some("waiters", waiters)
+        Args::default().with_some("bytes", self.bytes).with("most", self.holders).with_some("waiters", waiters)
     }
 }
 

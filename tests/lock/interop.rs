@@ -156,12 +156,14 @@ fn their_lock_keeps_us_out_and_is_shown_as_foreign() {
 }
 
 #[test]
-fn a_lock_whose_value_is_no_text_can_be_freed_by_force() {
+fn a_lock_whose_value_is_no_text_or_is_long_can_be_freed_by_force() {
     let redis = Redis::start();
-    let () = redis::cmd("SET").arg("redlock:backup").arg(b"\xff\xfe").query(&mut redis.connection()).unwrap();
-    let said = like("redlock: freed \"backup\", which was held by another program<any>\n");
-    redlock(&redis, "release backup --force").stdout(said).run();
-    assert!(!redis.exists("redlock:backup"));
+    for value in [b"\xff\xfe".to_vec(), vec![b'x'; 10_000]] {
+        let () = redis::cmd("SET").arg("redlock:backup").arg(value).query(&mut redis.connection()).unwrap();
+        let said = like("redlock: freed \"backup\", which was held by another program<any>\n");
+        redlock(&redis, "release backup --force").stdout(said).run();
+        assert!(!redis.exists("redlock:backup"));
+    }
 }
 
 #[test]
