@@ -14,8 +14,8 @@ COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
 .PHONY: build demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
-# Messages of panics name no directory of this machine. SOURCE_DATE_EPOCH is removed: no crate contains the time, and if only packages
-# set the variable, `make dist` after `make build` (and the other way round) would build the crates with C code again.
+# Messages of panics name no directory of this machine. cargo does not get SOURCE_DATE_EPOCH: no crate contains the time, and `make dist`,
+# which sets the variable, would build the crates with C code again after `make build`, which does not.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
 ANYWHERE = env -u SOURCE_DATE_EPOCH RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=/redlock \
     --remap-path-prefix=$(CARGO_DIRECTORY)/registry/src=/crates \
@@ -109,7 +109,8 @@ bench: build deps
 
 # Very many processes at once, on servers of their own: 100 runs, 300 waiters, 1,000 locks, slots and readers, 30 jobs
 # that renew eight times a second; ten times as many with LOAD=full (6,000 processes, 6 GB). Prints what each costs, and
-# fails if a call fails, a lease is lost, a script of a list takes 5 ms, or memory, descriptors or connections grow.
+# fails if a call fails, a lease is lost, a script of `status` or `log` takes 5 ms, or memory, descriptors or connections
+# grow.
 load: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock LOAD=$(LOAD) $(CARGO) bench --locked -- load

@@ -90,8 +90,8 @@ fn compare(sections: Vec<String>) {
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// The cost of running a command that does nothing. Also prints the times of the command itself, of a request and of
-/// the scripts: no program of this kind can avoid these costs.
+/// Measures how long each peer takes to run a command that does nothing. Also prints the times of the command itself,
+/// of a request and of the scripts, which are parts of redlock's time.
 fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut alone = Samples::default();
@@ -134,7 +134,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
 }
 
 /// Prints by which factor redlock on one master takes longer than each other peer. Both times are from the same round,
-/// in which other load slows both down.
+/// so that other load slows both down.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);
@@ -160,7 +160,7 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-/// The cost of a lock that is acquired and released at once.
+/// Measures an acquisition with the release that follows at once: by redlock, by redis-cli and by redis-py.
 fn acquire_and_release(nodes: &Nodes) {
     let mut table = Table::new("acquire, then release");
     let url = nodes.urls(1);
@@ -202,7 +202,7 @@ fn pair(urls: &str) -> Duration {
     begin.elapsed()
 }
 
-/// The memory of a `redlock run` while its job runs, and of its keeper.
+/// Prints the memory of a `redlock run` while its job runs, and the memory of its keeper.
 fn resident(url: &str) {
     let mut run = redlock(url);
     let child = run.args(["run", "-q", "--name", "bench-memory", "--", "sleep", "60"]);
@@ -212,7 +212,7 @@ fn resident(url: &str) {
         below = support::descendants(child.id());
         below.len() == 2
     });
-    // Both processes finish their starting work.
+    // In this time redlock and the keeper finish their starting work.
     std::thread::sleep(ms(200));
     let [own, keeper] = [child.id(), below[0]].map(memory);
     println!("\nmemory of a running `redlock run`, in KiB");
@@ -222,7 +222,7 @@ fn resident(url: &str) {
     child.wait().unwrap();
 }
 
-/// The cost of `acquire` on five masters, each 20 ms away.
+/// Measures `acquire` on one master and on five, which are 20 ms away.
 fn five_masters_away() {
     let servers = Redis::several(5);
     let away = || Mode::Delay(ms(20));

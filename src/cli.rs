@@ -3,7 +3,7 @@
 //!
 //! Variables are named here, not read: clap takes an empty variable for a value, and knows no configuration file.
 
-// The path attribute is for that test.
+// The test that includes this file needs the path attribute.
 #[path = "cli/values.rs"]
 pub(crate) mod values;
 
@@ -283,7 +283,7 @@ pub(crate) struct NamesArgs {
 }
 
 impl NamesArgs {
-    /// Gathers the names from either form, each once.
+    /// Moves the names of all `--name` into `names`; then `names` is sorted, and has each name once.
     pub(crate) fn gather(&mut self) {
         self.names.append(&mut self.option);
         self.names.sort();
@@ -581,8 +581,8 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// The definition of the command line, for parsing, man pages and completions. The options of a command are defined
-/// only if it is called: to define all takes 0.06 ms.
+/// The definition of the command line, for parsing, man pages and completions. The options of a subcommand are defined
+/// only if the command line has this subcommand: to define all takes 0.06 ms.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
         // The short screen has room for the commands only.
@@ -607,16 +607,16 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Args)]
 struct NoArgs {}
 
-/// Adds the command's own options, and the options of every command, hidden from the help. clap merges these with the
-/// same options before the command's name. (clap's own way, which adds them to all commands at each start, takes 0.1
-/// ms.)
+/// Adds the options of the command `A`, and the options of every command; the latter are hidden from the help. clap
+/// merges `redlock -q status` and `redlock status -q`. (clap's own way, which adds the options to all commands at each
+/// start, takes 0.1 ms.)
 fn with_common<A: Args>(command: clap::Command) -> clap::Command {
     Common::augment_args(A::augment_args(command))
         .mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })
 }
 
 impl Cli {
-    /// The options of a command that takes a lease.
+    /// The common options of `run` and `acquire`; None for the other commands, which take no lease.
     pub(crate) fn taking(&self) -> Option<&LeaseArgs> {
         match &self.command {
             Command::Run(args) => Some(&args.taking),
@@ -625,7 +625,8 @@ impl Cli {
         }
     }
 
-    /// The name of the lock on the command line.
+    /// The name of the lock on the command line; of several locks of `run`, the first. None for `status` of several
+    /// locks, and for commands without a lock's name.
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.command {
             Command::Extend(args) => args.lock.name(),

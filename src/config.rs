@@ -72,7 +72,7 @@ const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 /// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
 const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODES", "ADDR", "ADDRESS"];
 
-/// A variable of builds by make, which may stay in an environment.
+/// A variable that `make` sets for a build; redlock does not warn of it.
 const VERSION: &str = "REDLOCK_VERSION";
 
 /// The input of a command apart from its own arguments.
@@ -91,7 +91,7 @@ pub(crate) struct Settings {
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not needed, since tokens
     /// are unique.
     pub(crate) ancestors: Vec<String>,
-    /// Name and token of the lease that the enclosing job runs under.
+    /// REDLOCK_NAME and REDLOCK_TOKEN: the lease of the enclosing job, or a lease that the user names.
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
@@ -379,7 +379,7 @@ impl SettingValue {
         (!self.is_default).then(|| self.parse(parser)).transpose()
     }
 
-    /// The value as the job needs it.
+    /// The value for the job: a path is made absolute.
     fn for_job(&self) -> OsString {
         let path = (self.kind == Kind::Path).then(|| std::path::absolute(&*self.text).ok()).flatten();
         path.map_or_else(|| OsString::from(&*self.text), PathBuf::into_os_string)
@@ -403,10 +403,11 @@ type Entry = (&'static str, SettingValue);
 /// The entries of a source, or the reason why this user may not read its file.
 type Source = Result<Vec<Entry>, String>;
 
-/// The value from the nearest source that sets any of these variables; if it sets several, the value of the first.
+/// The value from the nearest source that sets any of these variables. If the source sets several, the variable that
+/// comes first in `variables` counts.
 ///
 /// # Errors
-/// A file that cannot be read, and may name other nodes than the sources after it.
+/// For REDLOCK_REDIS: a file that this user may not read, since it may name other nodes than the sources after it.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     for source in sources {
         match source {
@@ -426,7 +427,7 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
     Ok(None)
 }
 
-/// The flags, as the variables that they replace.
+/// The flags of this call, each as an entry of its variable.
 fn flags(common: &Common) -> Vec<Entry> {
     let flag = |&(name, kind, given): &Variable| {
         let (text, from) = (given(common)?.into(), format!("--{}", setting(name)).into());
@@ -502,7 +503,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
 mod tests {
     use super::*;
 
-    /// The settings from this environment and from files with these texts; none stands for a file that may not be read.
+    /// The settings from this environment and from files with these texts; None stands for a file that may not be read.
     fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, Unusable> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {

@@ -1,7 +1,7 @@
 //! The typed error of everything below the commands. Most errors are data, and get their words in Display. No status
 //! numbers, no printing.
 //!
-//! Only this file and `lock/` know each other: `lock/` returns these errors, and the errors contain types of `lock/`,
+//! This file and `lock/` import each other: `lock/` returns these errors, and the errors contain types of `lock/`,
 //! since a message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
@@ -27,35 +27,36 @@ const COMMAND: usize = 200;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
-    /// The lock is held by another, and the wait is over.
+    /// The lock is held, and the caller does not wait, or waits no longer. The holder may be an enclosing job.
     Held(Box<NamedObstacle>),
-    /// Others hold the lock with another claim than this call's, or with another number of slots.
+    /// The holders have slots, and this call asks for none; or the reverse; or the numbers of slots differ.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: this host comes at this
-    /// interval, so the option leaves out some of the host's runs.
+    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: the interval at which this host
+    /// comes, if `once_per` is too long for that interval, and leaves out some of the host's runs.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<NamedObstacle>),
-    /// No quorum of nodes has answered. If there is no name, the command was about all locks under the prefix.
-    /// `is_default`: no option, variable or file has named the node.
+    /// No quorum of nodes has answered, or the nodes that answered do not agree. If there is no name, the command was
+    /// about all locks under the prefix. `reached`: the number of nodes that answered. `is_default`: no option,
+    /// variable or file has named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// Too much of the lease had passed before it could be used: at the grant, at the start of the command, or when the
     /// token had been printed.
     GrantedTooLate { name: String, ttl: Duration },
-    /// A lease was lost before the command of `run` was started; `taken`: a node says that the lease was deleted or
-    /// revoked.
+    /// A lease was lost before the command of `run` was started. `taken`: true if a node says that the lease was
+    /// deleted or revoked, or that another has the lock.
     LostBeforeStart { name: String, why: String, taken: bool },
     /// A needed thing is missing at present: descriptors, a server.
     Unavailable(String),
     /// The command was not found, or cannot be executed; `why` has the reason.
     NoCommand { command: String, errno: Errno, why: String },
-    /// The token does not hold the lock, or its lease cannot be used.
+    /// The token does not hold the lock, its lease cannot be used, or there is no lease to revoke.
     NotOurs { name: String, token: String, found: Box<NotOurs> },
     /// The result could not be written.
     Output(String),
-    /// This signal ended the waiting; SIGPIPE: the reader of standard output has closed the pipe.
+    /// This signal ended the call; SIGPIPE: the reader of standard output has closed the pipe.
     Interrupted(i32),
     /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
     Internal(String),
@@ -83,7 +84,7 @@ pub(crate) enum NotOurs {
 pub(crate) struct NamedObstacle {
     pub(crate) name: String,
     pub(crate) by: Obstacle,
-    /// The time in line; none if the caller did not wait.
+    /// The time that the caller waited; None if the caller did not wait.
     pub(crate) waited: Option<Duration>,
     /// True if the holder is a job around this redlock.
     pub(crate) by_this_job: bool,

@@ -13,9 +13,9 @@ pub(crate) enum Exit {
     Status(u8),
     /// `run`: the command's own status, 0 to 255.
     Command(u8),
-    /// `run -E N` and `acquire -E N`: the user's status for "held by another".
+    /// `run -E N` and `acquire -E N`: the user's status N, instead of [`Exit::HELD`].
     Conflict(u8),
-    /// This signal killed the command, or ended the wait.
+    /// This signal killed the command of `run`, or ended the call.
     Signal(i32),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Exit {
 impl Exit {
     /// Done; for `run`, the command exited 0.
     pub(crate) const DONE: Exit = Exit::Status(0);
-    /// `status`: no run succeeded within `--ran-within`, or fewer hosts came than `--min-hosts`.
+    /// `status`: a lock has no run that succeeded within `--ran-within`, or fewer hosts came than `--min-hosts`.
     pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
     /// For a monitoring plugin: there is a problem.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
@@ -31,9 +31,10 @@ impl Exit {
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     pub(crate) const USAGE: Exit = Exit::Status(64);
-    /// No quorum of nodes could be reached, or the server cannot serve now.
+    /// No quorum of nodes can be reached or can serve now, or this machine lacks memory or the like; `doctor`: a check
+    /// has failed.
     pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
-    /// A fault in redlock itself.
+    /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
@@ -74,7 +75,8 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered: [`Exit::UNAVAILABLE`], unless too many nodes refuse for good.
+    /// The exit when no quorum of `nodes` has answered: [`Exit::UNAVAILABLE`], unless waiting cannot help, since too
+    /// many addresses are wrong ([`Exit::USAGE`]) or too many nodes refuse for good ([`Exit::REFUSED`]).
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -99,7 +101,7 @@ impl Exit {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// True if `--quiet` silences the message: with `-E` a held lock is expected, and a signal was the user's own.
+    /// True if `--quiet` may silence the message: with `-E` a held lock is expected, and a signal was the user's own.
     pub(crate) fn is_talk(self) -> bool {
         matches!(self, Exit::Conflict(_) | Exit::Signal(_))
     }

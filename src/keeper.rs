@@ -117,8 +117,8 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Reaps the keeper, which would stay as a zombie in a container whose first process does not reap orphans. Usually
-    /// the keeper has ended while the lease was being released.
+    /// Tells the keeper to exit, and reaps it: in a container whose first process does not reap orphans, the keeper
+    /// would stay as a zombie. Usually the keeper has already ended while the lease was being released.
     fn drop(&mut self) {
         self.hang_up();
         self.process.reap_within(LAST_STEPS);
@@ -176,7 +176,7 @@ impl<'a> KeeperProcess<'a> {
         terminal: bool,
         socket: &'a Packets,
     ) -> nix::Result<KeeperProcess<'a>> {
-        // systemd and Kubernetes send their stop signal to every process, and the keeper must outlive the job.
+        // systemd sends the stop signal of a unit to all its processes, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
         prctl::set_child_subreaper(true)?;
         let mut program = Program::new(&task.file, &task.command, std::env::vars_os(), inherited);
@@ -255,8 +255,8 @@ impl<'a> KeeperProcess<'a> {
                 self.count_at = deadline.kill_at - deadline.kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
-                // Before the start, a deadline that has passed keeps the job from starting, until another order moves
-                // the deadline.
+                // Before the start, a stop only sets a deadline that has passed: the job cannot start until another
+                // order moves the deadline.
                 if self.phase != Phase::Ready {
                     self.cause = Cause::Loss;
                 }
@@ -420,7 +420,7 @@ impl<'a> KeeperProcess<'a> {
             && (!everything || self.childless || tree::children().is_some_and(|all| all.is_empty()))
     }
 
-    /// Ends the job if it is over; true if the keeper is done.
+    /// Notes the end of a job that is over. True if the keeper is done.
     fn end_if_over(&mut self) -> bool {
         if matches!(self.phase, Phase::Run | Phase::Kill(_)) && self.job_is_over() {
             self.end_job(None);

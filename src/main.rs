@@ -91,7 +91,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
-    // If this fails too, the message above and the exit status still tell the failure.
+    // If the output fails too, the message above and the exit status still tell the failure.
     let _ = output::failure(format, cli.and_then(Cli::name), error, exit);
     exit
 }

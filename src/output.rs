@@ -1,4 +1,4 @@
-//! Messages, and results as text and JSON. No other room knows the form of a result.
+//! Messages, and results in every format of `--format`.
 
 mod chart;
 mod form;
@@ -33,9 +33,9 @@ use std::iter::{once, repeat, zip};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
 
-/// `status` shows this many waiters at most.
+/// `status` shows at most this many waiters.
 const WAITERS: usize = 10;
-/// A line shows this many characters of a message, or of a server's own text, at most.
+/// A line shows at most this many characters of a message, or of another program's text.
 const LINE: usize = 2000;
 /// The size of the buffer for results, in bytes.
 const BUFFER: usize = 64 << 10;
@@ -117,7 +117,7 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
     )
 }
 
-/// A new lease as an object.
+/// A new lease as a JSON object.
 pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String {
     object(&[
         ("name", value(&lock.name)),
@@ -141,7 +141,7 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-/// Prints the outcome of a command about one lock as an object.
+/// Prints the outcome of a command about one lock as a JSON object.
 pub(crate) fn success(
     name: &str,
     outcome: &'static str,
@@ -195,7 +195,7 @@ fn freed_message(name: &str, holder: &Holder) -> String {
 /// Prints a failure on standard output, in the requested format.
 ///
 /// # Errors
-/// [`Error::Output`] when it could not be written.
+/// [`Error::Output`] when the failure cannot be written.
 pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
     print_at_once(&match format {
         Format::Json => failure_json(name, error, exit),
@@ -277,7 +277,7 @@ fn status_text(status: &Status) -> String {
         (State::Reserved, _, Some(left)) => {
             ("for", Some(format!("the next in line or an earlier holder, for at most {}", human(left))))
         }
-        // The key is no lock.
+        // The key is of a type that no lock has.
         (State::Foreign, [], Some(left)) => ("lease", Some(format!("{} left", human(left)))),
         (State::Foreign, [], None) => ("lease", Some("never expires".to_owned())),
         _ => ("", None),

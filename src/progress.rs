@@ -98,7 +98,7 @@ impl ProgressLine {
         self.tick();
     }
 
-    /// The time that the caller has stood in line; none if it never did.
+    /// The time that the caller has waited; none if the last report tells no position in line.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }

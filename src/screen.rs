@@ -23,8 +23,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Enters the alternate screen. Returns none if standard output is no terminal, or a dumb one. Ctrl-C leaves the
-    /// screen, unless SIGINT was ignored at start (`&` in a script).
+    /// Enters the alternate screen. Returns none unless standard output is a terminal, and TERM is set and not `dumb`.
+    /// Ctrl-C leaves the screen, unless SIGINT was ignored at start (`&` in a script).
     ///
     /// # Errors
     /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.
@@ -89,7 +89,7 @@ fn leave(keys: Option<&Keyboard>) {
     let _ = output::show(LEAVE);
 }
 
-/// The page cut to the screen. If some lines do not fit, the last line tells how many.
+/// The page cut to the screen. If some lines do not fit, the last line tells their number.
 fn fitted(page: &str, rows: usize, columns: usize) -> Vec<String> {
     let lines: Vec<&str> = page.lines().collect();
     let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };

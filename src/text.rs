@@ -39,7 +39,8 @@ pub(crate) fn rfc3339(since: Duration) -> Option<String> {
     (since.as_secs() < 253_402_300_800).then(date)
 }
 
-/// True for a character that a terminal obeys instead of showing: control characters and writing-direction marks.
+/// True for a character that a terminal obeys instead of showing: control characters, marks of the writing direction,
+/// and the separators U+2028 and U+2029.
 pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -89,12 +90,12 @@ pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)
 }
 
-/// These names, each in quotes: `"a" and "b"`.
+/// `names`, each in quotes, with `between` in between: `"a" and "b"`.
 pub(crate) fn quoted(names: impl IntoIterator<Item = impl Debug>, between: &str) -> String {
     names.into_iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(between)
 }
 
-/// The first of `all` names, and the number of the others: `a, b and 3 more`.
+/// The first `most` names, and how many of the `all` names are left: `a, b and 3 more`.
 pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usize, all: u64) -> String {
     let first: Vec<String> = names.into_iter().take(most).map(|name| name.to_string()).collect();
     match all.saturating_sub(first.len() as u64) {

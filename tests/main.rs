@@ -16,7 +16,7 @@ mod sys {
 }
 
 /// The arguments, output and statuses of the commands. `mistakes` has the words of each refusal, `exit_statuses` the
-/// failures of servers and outputs. `memory`, `log` and `ends` have all that redlock tells about runs.
+/// failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about the memory of runs.
 mod commands {
     mod acquire;
     mod addresses;

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Tests turned against themselves: breaks a copy of the program in one place after the other, and looks which tests
-# notice the break.
+# Tests the tests: breaks a copy of the program in one place after the other, and looks which tests notice the break.
 #
 #   tests/mutants.sh [NAME...]     all mutants below, or those with these names: prints how soon the test of the `try`
 #                                  finds each: the chaos of `make test`, or a finer test where chaos is too coarse

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A holder of the lock, which releases it when the gate is opened, and the contenders behind this holder.
+/// A holder of the lock, and the contenders behind this holder. The holder keeps the lock until `open_gate` is called.
 pub(crate) struct Crowd {
     directory: Directory,
     pub(crate) children: Vec<Child>,
@@ -64,7 +64,7 @@ fn is_holding(pid: u32) -> bool {
     words.next() == Some(own.as_bytes()) && words.next() == Some(b"--hold")
 }
 
-/// The time from one contender's end to the next one's start, with 50 contenders that each hold the lock for 20 ms.
+/// Measures the time from one job's end to the next job's start, with 50 contenders that each hold the lock for 20 ms.
 pub(crate) fn hand_over(peers: &[Peer]) {
     let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
     let peers: Vec<&Peer> = peers.iter().filter(|peer| !matches!(peer.waits, Waits::Never)).collect();
@@ -121,7 +121,7 @@ pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd 
     })
 }
 
-/// The number of requests that the server gets for each handover.
+/// Prints how many requests the server gets for each handover to one of `count` waiters.
 pub(crate) fn wire(redis: &Redis, count: usize) {
     let name = format!("bench-wire-{count}");
     let mut crowd = gather_redlocks(redis, &name, count);
@@ -162,7 +162,7 @@ fn in_order(log: &Path, count: usize) {
     println!("  all of them had it, in the order in which they came");
 }
 
-/// The cost of a thousand waiters while nothing happens, and of their handovers.
+/// Measures what a thousand waiters cost while nothing happens, and then their handovers.
 pub(crate) fn thousand(redis: &Redis) {
     let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
     // The last waiters finish joining the line.
@@ -174,7 +174,7 @@ pub(crate) fn thousand(redis: &Redis) {
     let (before, used) = (commands(), processor_time(&pids));
     let time = Duration::from_secs(10);
     std::thread::sleep(time);
-    // One of the commands is the first INFO: its answer does not count itself.
+    // The second INFO counts the first INFO, but not itself.
     let commands = (commands() - before - 1.0) / time.as_secs_f64();
     let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
     let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();

@@ -1,8 +1,8 @@
 /*
  * keeper PORT TAKE RELEASE NAME COMMAND [ARG]...: the least that a program must do to keep the promises of `redlock run` in the usual case.
- * Calls the scripts with these SHA-1s, with redlock's arguments. Forks a keeper beforehand: the keeper is the job's parent, and kills the job
- * at the deadline, or when its own parent dies. Passes signals on. Does not wait in line, does not renew (the job ends before the first
- * renewal is due), knows one node, prints nothing, has no option.
+ * Calls redlock's scripts, whose SHA-1s are TAKE and RELEASE, with redlock's arguments. Forks a keeper beforehand: the keeper is the job's
+ * parent, and kills the job at the deadline, or when the program dies. Passes signals on. Does not wait in line, does not renew (the job
+ * ends before the first renewal is due), knows one node, prints nothing, has no option.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -34,7 +34,6 @@ fn number(redis: &Redis, field: &str) -> u64 {
     redis.info(field).parse().unwrap()
 }
 
-/// Prints how much work the server has had since it was started.
 fn print_server(redis: &Redis) {
     println!(
         "  server: {} requests and commands in scripts, worst script {}, {:.1} MB, {} connections at the end",
@@ -116,7 +115,8 @@ fn waiters(count: usize) {
     print_server(&redis);
 }
 
-/// Holds `count` locks, as many slots of one lock, and as many shared leases of another; then lists them.
+/// Holds `count` locks, as many slots of one lock, and as many shared leases of another; then times `status` and
+/// `log`.
 fn holders(count: usize) {
     let redis = server();
     let url = redis.tcp_url();

@@ -19,7 +19,7 @@ impl Samples {
         self.0.extend(others.0);
     }
 
-    /// The sample that `percent` of all do not exceed, in ms.
+    /// A percentile in ms (50: the median); NaN without samples.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -81,8 +81,8 @@ fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
 }
 
-/// The job `--hold MS FILE ID`: lasts MS milliseconds, and appends its start and its end to FILE. With MS 0 and ID 0 the job lasts until
-/// there is a file FILE.go.
+/// The job `--hold MS FILE ID`: lasts MS milliseconds, and appends its start, its end and ID to FILE. With MS 0 and ID
+/// 0 the job lasts until there is a file FILE.go.
 pub(crate) fn hold(arguments: &[String]) {
     let from = now();
     let [time, file, id] = arguments else { panic!("--hold MS FILE ID") };
@@ -125,7 +125,6 @@ pub(crate) struct Memory {
     pub(crate) unshared: u64,
 }
 
-/// Reads the memory of a process.
 pub(crate) fn memory(pid: u32) -> Memory {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let sum = |fields: &[&str]| {

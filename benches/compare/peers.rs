@@ -28,9 +28,9 @@ pub(crate) struct Peer {
 pub(crate) enum Waits {
     /// The peer does not wait for a held lock.
     Never,
-    /// When this time has passed since their start, all contenders wait.
+    /// All contenders wait once this time has passed since the last of them was started.
     After(Duration),
-    /// The contenders stand in redlock's line: this command is redlock on their nodes.
+    /// The contenders stand in redlock's line. The closure makes a call of redlock on their nodes, to ask for the line.
     InLine(Box<dyn Fn() -> Command>),
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn redlock_binary() -> &'static Path {
     })
 }
 
-/// redlock on these nodes. Several nodes have just been started, so their quarantine is off.
+/// A call of redlock on these nodes. With several nodes the quarantine is off, since the nodes have just been started.
 pub(crate) fn redlock(urls: &str) -> Command {
     let mut command = Command::new(redlock_binary());
     // With RUST_BACKTRACE each error would gather a backtrace.
@@ -93,7 +93,7 @@ sys.exit(status)";
 /// The name of the peer that is redlock on one master.
 pub(crate) const OURS: &str = "redlock run";
 
-/// redlock as a peer; `redlock` makes its command for the nodes.
+/// redlock as a peer. `redlock` makes a call of redlock on the peer's nodes, without arguments.
 fn ours(name: &'static str, redlock: impl Fn() -> Command + Clone + 'static) -> Peer {
     let status = redlock.clone();
     Peer {
@@ -294,7 +294,8 @@ pub(crate) fn poll(arguments: &[String]) {
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// The times to acquire and release redis-py's Lock: with a new python3 for each pair, and in a single python3.
+/// The times to acquire and release redis-py's Lock: with a new python3 for each pair, and in a single python3. None
+/// without redis-py.
 pub(crate) fn python_pairs(url: &str) -> Option<(Samples, Samples)> {
     let interpreter = python()?;
     let pair = "

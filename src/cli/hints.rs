@@ -1,5 +1,5 @@
-//! The error of a command line that clap does not understand, in one line. The line has clap's words, and mostly a hint
-//! in place of clap's tips and usage.
+//! The error of a command line that clap does not understand, in one line. The line has mostly clap's words, with a
+//! hint in place of clap's tips and usage.
 
 use crate::cli;
 use crate::parse::NO_DASHES;
@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands
-/// concerned (none: all), the words, and the hint.
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
+/// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
 const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
@@ -102,7 +102,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// The long option among these arguments that has only one dash, like consul's.
+/// The first known long option that has only one dash, as in consul (`-name`). Returns it with two dashes (`--name`).
 fn with_one_dash(redlock: &Command, arguments: &[OsString]) -> Option<String> {
     let words = arguments.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let options = words.filter(|word| word.starts_with('-') && word.len() > 3).map(|word| format!("-{word}"));

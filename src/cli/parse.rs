@@ -1,5 +1,5 @@
 //! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An
-//! error is one line, mostly in clap's words.
+//! error is one line.
 
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};

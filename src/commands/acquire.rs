@@ -87,8 +87,8 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease, and hands it over to the guard. If the guard does not answer before the lease ends, this call ends
-/// the guard.
+/// Prints the lease, and hands the lease over to the guard, if there is one. If this takes longer than the lease lasts,
+/// the call fails, and ends the guard.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
     let print_and_hand_over = async {
         output::print_when_read(text).await?;
@@ -111,7 +111,8 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
     Ok(())
 }
 
-/// Releases a lease that the caller cannot use: its token was not printed in time, or nothing would renew it.
+/// Releases a lease that the caller cannot use: the token was not printed in time, the guard failed, or a signal came.
+/// Returns `error`, which may also tell about the release.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

@@ -27,7 +27,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
 }
 
-/// The server of `local:`: its socket, and the way to stop it.
+/// A line about the server of `local:`: its socket, and how to stop the server, or that it does not run.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {
@@ -47,7 +47,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         locks.add(&status);
         Ok(())
     };
-    // Asks for all that a lock remembers, to find runs that cannot be read.
+    // This view asks for runs, their errors and hosts, to find locks whose memory cannot be read.
     let view = View::ROW_AND_ERRORS.with_hosts(true);
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;

@@ -53,12 +53,12 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
 /// Runs `future` to its end.
 ///
 /// # Errors
-/// The future's, and [`Error::Unavailable`] for lack of a descriptor.
+/// The future's, and the errors of [`Error::cannot_wait`].
 fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// Blocks these signals, except ignored ones. The runtime, which must exist, reads the signals.
+/// Blocks these signals, except ignored ones, and returns them for reading in the runtime, which must exist.
 ///
 /// # Errors
 /// The errors of [`Error::cannot_wait`].
@@ -68,7 +68,7 @@ fn signals(signals: &[Signal]) -> Result<Readable<Signals>, Error> {
     Readable::new(signals).map_err(Error::cannot_wait)
 }
 
-/// Keeps the live line up to date until a signal comes.
+/// Keeps the progress line up to date until a signal comes, and returns the signal as an error.
 async fn interrupted(signals: &Readable<Signals>, line: &RefCell<ProgressLine>) -> Error {
     tokio::select! {
         biased;
@@ -123,7 +123,8 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
 }
 
 /// The name and the token for extend and release. The enclosing job's name and token are a pair: the token is not used
-/// with another name, nor the name with a token from the command line.
+/// with another name, nor the name with a token from the command line. The token is None if the call gives none, and
+/// names a lock that is not the enclosing job's.
 ///
 /// # Errors
 /// [`Error::Usage`] when the call gives no name, and either gives a token or has no enclosing job.
@@ -167,11 +168,12 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:` if the locks are there, unless the server runs or `skip` returns true. Callers do this
-/// first: a start takes longer than a node may take to answer, and the server must not descend from the keeper.
+/// Starts the server of `local:`, unless it runs or `skip` returns true, and returns it; None if the locks are on other
+/// servers. Callers start it before the first request, since a start takes longer than a node may take to answer, and
+/// before the keeper is forked, since the server must not descend from the keeper.
 ///
 /// # Errors
-/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
+/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
 fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
@@ -230,8 +232,8 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: false if
-/// --once-per or --while-pid rules out --reentrant; the options in `taking` are checked here.
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: false if the call has
+/// --once-per or --while-pid, which rule out --reentrant; the other options that rule it out are in `taking`.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Recency {
     Recent,
-    /// Each known success is in the future: the server's clock was changed.
+    /// The last success is in the future: the server's clock was set back since.
     Ahead,
     /// No recent success, or too few hosts.
     NotRecent,
@@ -27,7 +27,8 @@ pub(super) struct Jobs<'a> {
     /// The patterns that no lock has matched so far.
     unmatched: Vec<&'a str>,
     answers: Vec<(Recency, String)>,
-    /// The first lock with an unknown state and no known recent success: nodes that did not answer may know a success.
+    /// The first lock whose state is unknown and whose answer is not `Recent`: nodes that did not answer may know a
+    /// recent success, or more hosts.
     unsure: Option<String>,
     /// The rows are for JSON, the ages for Nagios.
     rows: Vec<Row>,
@@ -61,7 +62,6 @@ impl<'a> Jobs<'a> {
             line.push_str(&format!("; {but} {few}"));
             answer = Recency::NotRecent;
         }
-        // A known success counts, even if the state is unknown.
         if status.state == State::Unknown && answer != Recency::Recent {
             self.unsure.get_or_insert_with(|| status.name.clone());
         }
@@ -82,7 +82,6 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Prints the answers.
     pub(super) fn tell(mut self, mut missing: Missing) -> anyhow::Result<Exit> {
         if let Some(error) = missing.unknown.take()
             && (self.unsure.is_some() || self.answers.is_empty())

@@ -18,8 +18,9 @@ use std::time::Duration;
 /// The signals that end the watch; SIGWINCH for a new terminal size; SIGTSTP for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
-/// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit
-/// its page.
+/// Shows the page that `look` makes, again and again at the interval `every`, until a signal or the key q ends the
+/// watch. `look` gets the width of the screen in columns; None without a screen (standard output is no terminal, or a
+/// dumb one).
 ///
 /// # Errors
 /// The errors of `look`, unless Redis may come back; those of standard output; the signal.

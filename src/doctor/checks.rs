@@ -1,4 +1,4 @@
-//! The checks: small functions that judge the facts about a node. No I/O.
+//! The checks: small functions that judge the facts about the nodes. They ask no server.
 
 use super::facts::Facts;
 use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
@@ -33,7 +33,7 @@ pub(crate) struct LockFacts {
     /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest time that a lease on any of these locks can last.
+    /// The longest time that the lease of a listed holder can last.
     longest: Duration,
 }
 
@@ -438,7 +438,6 @@ mod tests {
         }
     }
 
-    /// The verdict of the check for the node.
     fn verdict(check: CheckOfNode, node: &Facts, others: &[&Facts]) -> Diagnosis {
         let locks = Locks::new(&[], None, None, Duration::from_secs(30));
         let setup = Setup {

@@ -41,7 +41,8 @@ pub(super) struct Facts {
     /// The `run_id`s that several connections to the server have met.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
-    /// The time left of a certificate that ends soon.
+    /// The time until the server's certificate, or an issuer's, ends. None without TLS, or if that is more than
+    /// [`CERTIFICATE`] away.
     pub(super) certificate_ends_in: Option<Duration>,
     /// Settings, which INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,

@@ -30,7 +30,7 @@ pub(crate) struct Finding {
     pub(crate) node: Option<String>,
     pub(crate) check: &'static str,
     pub(crate) verdict: Diagnosis,
-    /// The finding's meaning for locks.
+    /// The finding in words; for a problem, also the harm to locks.
     pub(crate) detail: String,
     /// The remedy, unless all is well.
     pub(crate) advice: Option<String>,
@@ -50,7 +50,6 @@ pub(super) struct Problem {
     pub(super) advice: String,
 }
 
-/// The harm of a problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,

@@ -1,4 +1,4 @@
-//! Kills a job in rounds, until the killing process has no children left.
+//! Kills a job in rounds of SIGKILL, until no process of the job is left.
 
 use crate::sys::clock::Boot;
 use crate::sys::process::{Handle, Reap, reap};
@@ -49,8 +49,8 @@ impl KillLoop {
         KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` in each round, at
-    /// least every few milliseconds.
+    /// Runs a round if it is due. The caller has found children apart from the spared ones. Calls `alive` when a round
+    /// begins, and for every 64 processes that the round finds below the children.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
@@ -59,9 +59,9 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this call, a deep tree would die level by level. The first three rounds leave it out, since a large
-        // flat job is dying by then and needs the processor. Beside spared children it would kill their descendants,
-        // which do not belong to the job.
+        // Without this call, a deep tree would die level by level. The first three rounds leave the call out, since a
+        // large flat job dies in these rounds, and needs the processor. With spared children the call is left out too:
+        // it would also kill the descendants of the spared children, which do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -118,7 +118,8 @@ impl<'a> Takeover<'a> {
         }
     }
 
-    /// True when only strangers are left, and the dead keeper, which a tracer may keep from being reaped.
+    /// True once the keeper is dead and this process has no children but strangers. The dead keeper may still be among
+    /// the children, if a tracer keeps it from being reaped.
     fn is_over(&self) -> bool {
         let is_other = |child: &i32| self.strangers.iter().chain([self.keeper]).any(|other| other.is(*child));
         let has_ended = self.keeper.has_ended();

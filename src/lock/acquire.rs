@@ -11,19 +11,19 @@ use crate::sys::random::full_jitter;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The upper bounds of the random pauses before further tries, when rivals tried at the same time and each got a part.
-/// After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
+/// The upper bounds of the random pauses before further tries, when rivals tried at the same time and each got some of
+/// the nodes. After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// A caller that may wait repeats its first try for this long if the login is refused: a password or a certificate may
-/// be in the middle of its rotation.
+/// A caller that may wait repeats its first try for at most this long if nodes refuse a password or certificate from a
+/// file: the file may be in the middle of its rotation.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
     /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says.
-    /// `notify` gets reports while the call waits. `interrupted` ends the wait at any moment. A failed call leaves
-    /// nothing on a node that answers.
+    /// `notify` gets reports while the call waits. `interrupted` ends the call at any moment. A failed call leaves
+    /// neither a lease nor a place in line on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
@@ -47,8 +47,8 @@ impl Lock {
         acquired
     }
 
-    /// Re-enters a lease, else tries, else waits in line. May be dropped at any await; then, and after an error, `traces`
-    /// holds all that has to be withdrawn.
+    /// Re-enters a lease, else tries to take the lock, else waits in line. May be dropped at any await. After that, and
+    /// after an error, `traces` names all that has to be withdrawn.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -75,8 +75,8 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries to take the lock. Tries again for a while if rivals have each got a part, or if a password or certificate
-    /// may be in the middle of its rotation.
+    /// Tries to take the lock. Tries again for a while if rivals have each got some of the nodes, or if a password or
+    /// certificate may be in the middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A call that does not wait needs no end: the number of its tries is limited.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };

@@ -18,7 +18,7 @@ pub(super) enum Outcome {
     Granted,
     /// The slot that was asked for is taken, but other slots are free.
     Taken,
-    /// Others hold the lock with another claim, or with another number of slots.
+    /// The request and the holders differ about slots: one side has none, or the numbers of slots differ.
     OtherClaim,
     /// The node is in quarantine: it shows no lease with another claim, but may have forgotten a lease.
     Quarantined,
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
     Superseded,
     /// The named lease is gone, and no other lease is in its way.
     Gone,
-    /// The named lease is gone, and others have the lock.
+    /// The named lease is gone, and others have the lock; or the lease to enter was revoked.
     Other,
     /// The lease is there, and was extended, entered or created again.
     Extended,
@@ -45,11 +45,11 @@ pub(super) enum Outcome {
     StillHeld,
     /// The answer tells the newest hold.
     Newest,
-    /// The answer tells the tokens with the given beginning.
+    /// The answer tells the tokens that begin as the request asked.
     Found,
     /// The holder cannot be told to stop.
     Foreign,
-    /// The lock is free, and has no register of `newest` any more.
+    /// The lock is free, and its number of `--newest` was deleted.
     Forgot,
     Done,
 }
@@ -62,15 +62,16 @@ pub(super) struct Answer {
     pub(super) by: Option<Obstacle>,
     /// The longest ttl of the leases that the node shows.
     pub(super) longest: Duration,
-    /// The time since the start of the server, to the second; none if INFO is refused.
+    /// The time since the start of the server, to the second; none if INFO is refused, or if the answer has no `node`.
     pub(super) uptime: Option<Duration>,
-    /// The server's run_id, which changes with each restart; none if INFO is refused.
+    /// The server's run_id, which changes with each restart; none in the same cases as `uptime`.
     pub(super) run_id: Option<String>,
     pub(super) fields: Reply,
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock, apart from a lease that it has just granted.
+    /// True if the node shows no lease on the lock. A lease that the node has just granted does not count, nor do
+    /// members beside which the claim fits.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,

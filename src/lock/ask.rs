@@ -61,7 +61,8 @@ impl Locks {
         (!left.is_zero()).then_some(Fault::Quarantined { uptime, left })
     }
 
-    /// The error when no quorum has answered a question about this lock, or about all locks.
+    /// The error when no quorum has answered a question about the lock `name`, or, without a name, about all locks.
+    /// `reached`: the number of nodes that answered.
     pub(super) fn unanswered<'a>(
         &self,
         name: Option<&str>,

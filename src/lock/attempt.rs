@@ -30,20 +30,20 @@ const AGAIN: u32 = 5;
 /// The result of one try.
 pub(super) enum Attempt {
     Granted(Box<Lease>),
-    /// Others have the lock, or part of it.
+    /// Others have the lock on all nodes, or on some.
     Denied(Box<Denial>),
     /// Nothing is granted for another reason: too few nodes can answer, say, or a recent run has succeeded.
     Failure(Error),
 }
 
 impl Attempt {
-    /// Several rivals have each got a part of the lock.
+    /// Several rivals have each got some of the nodes.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
 }
 
-/// The combined answers of the nodes that have not granted the lock.
+/// The combined answers of the nodes that refuse the lock because of holders or waiters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denial {
     pub(super) by: Obstacle,
@@ -57,7 +57,7 @@ pub(super) struct Denial {
     pub(super) ticket: Option<String>,
     /// The nodes where this waiter was not in line before.
     pub(super) queued: Vec<usize>,
-    /// True if several rivals took the lock at the same time: each got a part, and none a quorum.
+    /// True if several rivals took the lock at the same time: each got some of the nodes, and none a quorum.
     pub(super) split: bool,
 }
 
@@ -126,7 +126,7 @@ impl Lock {
         if votes.verdict(is_granted) == Verdict::Yes {
             return self.complete(token, &votes, request, traces.waited()).await;
         }
-        // A single node that knows a larger number is enough.
+        // One node that knows a larger number of --newest is enough for a refusal.
         if let Some(by) = superseded {
             return Attempt::Failure(Error::Superseded { name: self.name.clone(), by: Box::new(by) });
         }
@@ -228,7 +228,7 @@ impl Lock {
         Attempt::Granted(Box::new(lease))
     }
 
-    /// Raises the nodes that are behind to the fencing token of the lease.
+    /// Raises the counters of the nodes that are behind to the fencing token of the lease.
     async fn raise(&mut self, token: &str, slot: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
         let args = Args::default().with("token", token).with_some("slot", slot).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
@@ -240,7 +240,7 @@ impl Lock {
             self.locks.nodes.ask_apart(|node| fence.behind.contains(&node).then_some(&call), deadline, enough).await;
         match (raised(&answers), answers.replies().count()) {
             (raised, _) if raised >= fence.needed => Ok(()),
-            // A node has refused: its counter is ahead, or the lease is gone there already. Try again.
+            // A node has refused: its counter is ahead, or the lease is gone there already. The caller tries again.
             (raised, said) if said > raised => Err(Attempt::split()),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
@@ -269,7 +269,7 @@ impl Lock {
             return Attempt::Failure(self.no_quorum(answers));
         }
         let Some((at, votes)) = most_named(&obstacles) else {
-            // Either rivals have got parts of the lock or of the slot at the same time, or no node has told anything of
+            // No node names an obstacle. Either rivals have each got some of the nodes, or no node has told anything of
             // the lock.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
@@ -308,14 +308,16 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The recent success because of which a node refuses, and the time since the host's last visit before this one.
+/// The recent success because of which a node refuses, and the time since the host's last visit before this one, if the
+/// node tells that time.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
     Some((run, take.get("came").as_time()))
 }
 
-/// True if the refusal is explained: others hold the lock on enough nodes, or enough nodes cannot grant it.
+/// True if the answers explain why no quorum is left: too many nodes name others, or too many nodes have failed or are
+/// in quarantine.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Quarantined);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
@@ -327,14 +329,13 @@ fn is_held(take: &Answer) -> bool {
     matches!(take.outcome, Held | Reserved | OtherClaim | Taken)
 }
 
-/// True if the node has granted the lock.
 fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
 /// How long to wait for slower nodes once a quorum has granted the lock: they should have the lease too, in case a node
-/// of the quorum is lost. The wait is longer if nodes of the quorum have lost their fencing counter: a slower node may
-/// still have its own.
+/// of the quorum is lost. The wait is longer if some of these nodes, but not all, have lost their fencing counter: a
+/// slower node may still have its counter.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {

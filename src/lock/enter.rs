@@ -37,8 +37,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of this ancestor, for `ttl`, or else for the lease's own ttl. Returns none if the lease has
-    /// ended.
+    /// Re-enters the lease of the token `ancestor`, for `ttl`, or else for the lease's own ttl. Returns none if the
+    /// lease has ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,

@@ -9,12 +9,10 @@ use std::time::Duration;
 pub(super) struct Args(Vec<Vec<u8>>);
 
 impl Args {
-    /// Adds a value.
     pub(super) fn with(self, name: &str, value: impl Display) -> Args {
         self.with_bytes(name, value.to_string().as_bytes())
     }
 
-    /// Adds a value, if there is one.
     pub(super) fn with_some(self, name: &str, value: Option<impl Display>) -> Args {
         if let Some(value) = value { self.with(name, value) } else { self }
     }
@@ -48,7 +46,8 @@ impl Reply {
         pair.map_or(&Reply::Nil, |pair| &pair[1])
     }
 
-    /// The uptime (s) and the run_id of the node, as the node tells them; empty if INFO is refused.
+    /// The uptime (s) and the run_id of the node, as the node tells them; both empty if INFO is refused, or if the
+    /// answer has no `node`.
     pub(super) fn node(&self) -> (&str, &str) {
         self.get("node").as_text().and_then(|node| node.split_once(' ')).unwrap_or_default()
     }

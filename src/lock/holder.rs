@@ -10,10 +10,11 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// A holder of a lock, from its key and its owner record. For a lock of another library only the token is known.
+/// A holder of a lock, from the lock's key and the owner record. For a lock of another library only the token and the
+/// rest of the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease; any bytes for a lock of another library.
+    /// The token of the lease. For a lock of another library: any bytes, of which inspect.lua tells the first 128.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -50,7 +51,7 @@ pub(crate) struct Holder {
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Obstacle {
     Leases(Leases),
-    /// The key has a type that no lock has. The field is the key's remaining time.
+    /// The key has a type that no lock has. The field is the key's remaining time; none if the key never expires.
     OtherType(Option<Duration>),
     /// The lock has room, but is reserved for a waiter, or for the holder before a restart; for this long, if known.
     Reserved(Option<Duration>),
@@ -61,11 +62,11 @@ pub(crate) enum Obstacle {
 /// The leases on a lock, at least one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    /// The named holders: all holders of the lock, or the first of them.
+    /// The named holders: all holders of the lock, or some of many.
     pub(crate) holders: Vec<Holder>,
     /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until the first lease runs out, unless it is extended.
+    /// The time until the first lease runs out, unless it is extended; none if only the holders' own times are known.
     pub(super) next: Option<Duration>,
 }
 
@@ -149,7 +150,7 @@ impl Holder {
         std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
     }
 
-    /// The longest time that this lease can last, as far as known.
+    /// The larger of the lease's ttl and its rest; zero if neither is known.
     pub(crate) fn longest(&self) -> Duration {
         self.ttl.max(self.lease).unwrap_or_default()
     }
@@ -175,7 +176,7 @@ impl Obstacle {
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
-            // A holder may be told twice: among the first, and by its token.
+            // A holder may be told twice: in the list of holders, and because the request named its token.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }
@@ -192,8 +193,8 @@ impl Obstacle {
         }
     }
 
-    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or
-    /// together they hold all its slots.
+    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or, for a lock
+    /// with slots, all leases on the lock are theirs.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {

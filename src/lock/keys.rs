@@ -8,9 +8,9 @@ use crate::redis::{Call, Script};
 /// Names have no control characters, so a lock's own key never looks like one of the other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// The other keys of a lock, each with its type. A request names the first [`NAMED`] behind the lock's own key, in the
-/// order that the scripts expect. The scripts name the rest themselves, by BASE (keys.lua): a longer request would not
-/// fit into the 16 kB that a server reads after its client has gone (see scripts.rs).
+/// The other keys of a lock that have fixed names, each with its type. A request names the first [`NAMED`] behind the
+/// lock's own key, in the order that the scripts expect. The scripts name the rest themselves, by BASE (keys.lua): a
+/// longer request would not fit into the 16 kB that a server reads after its client has gone (see scripts.rs).
 const PARTS: [(&str, &str); 15] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
@@ -53,7 +53,7 @@ impl Keys {
         Keys { lock: lock.to_owned(), base }
     }
 
-    /// All keys, in the order that the scripts expect.
+    /// The keys that a request names, in the order that the scripts expect.
     fn all(&self) -> Vec<String> {
         let others = PARTS[..NAMED].iter().map(|(part, _)| format!("{}{part}", self.base));
         [self.lock.clone()].into_iter().chain(others).collect()

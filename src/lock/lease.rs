@@ -23,7 +23,7 @@ pub(crate) struct Lease {
     /// Larger than the fencing token of each earlier lease on the lock or slot; a shared lease has the last writer's.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
-    /// The slot of the lease, from zero, if the lock has several.
+    /// The slot of the lease, from zero, if the lock has slots.
     pub(crate) slot: Option<u32>,
     /// The moment at which this process got the lease.
     pub(super) since: Boot,
@@ -71,7 +71,7 @@ impl Lease {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
 
-    /// True if the lease was granted to this process; false if this process re-entered an ancestor's lease.
+    /// True if the lease was granted to this process; false if this process re-entered the lease.
     pub(crate) fn is_outermost(&self) -> bool {
         self.hold == token::BASE
     }

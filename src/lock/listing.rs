@@ -45,7 +45,7 @@ struct Found<R> {
     row: R,
 }
 
-/// The gaps in a list: nodes that did not answer, and locks about which too few nodes can tell.
+/// The gaps in a list: nodes that did not answer, and locks that cannot be shown.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
@@ -71,10 +71,10 @@ impl Missing {
 }
 
 impl Locks {
-    /// Gives each of the selected locks to `show`, ordered by name; with `free` also free locks that remember
-    /// something. With an empty prefix, a name with a `*` finds only locks with redlock's owner record, since the rest
-    /// of the database is other data. A lock for which `show` returns an error cannot be shown. There may be very many
-    /// locks, so the answers about only one page of locks are in memory at a time.
+    /// Gives the selected locks to `show`, ordered by name. A free lock is shown if it is named without a `*`, or, with
+    /// `free`, if it remembers something. With an empty prefix, a taken lock that a `*` finds is shown only if it has
+    /// redlock's owner record, since the rest of the database is other data. An error of `show` goes into the result.
+    /// There may be very many locks, so the answers about only one page of locks are in memory at a time.
     ///
     /// # Errors
     /// [`Error::NoQuorum`], perhaps after some locks were shown.
@@ -137,7 +137,6 @@ impl Locks {
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // At most SURPLUS runs more than the caller asks for stay in memory after a page of locks.
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
@@ -256,7 +255,8 @@ impl<'a> Selection<'a> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
-    /// True if the list shows a lock with this status; with `free` also if the lock is free and remembers something.
+    /// True if the list shows a lock with this status. A free lock is shown if it is named, or, with `free`, if it
+    /// remembers something.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas

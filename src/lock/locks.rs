@@ -20,7 +20,8 @@ pub(crate) struct Locks {
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
-    /// Makes the locks, and contacts no node yet. Timeouts that are not given are derived from `ttl`.
+    /// Makes the locks, and contacts no node yet. Without a `node_timeout`, the timeout is derived from `ttl`. The
+    /// timeout is half the ttl at most. For `quarantine` see [`Quarantine::new`].
     pub(crate) fn new(
         nodes: &[Address],
         node_timeout: Option<Duration>,

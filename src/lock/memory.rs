@@ -66,8 +66,8 @@ pub(crate) struct Memory {
     /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// With `since`, for a log that has been cut: the end of the oldest run there, and the number of runs that the log
-    /// keeps.
+    /// If the log has been cut, and does not reach back to `since`: the end of its oldest run (since 1970), and the
+    /// number of its runs.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
     /// If no node remembers anything of the lock and all servers are [`NEW`]: the server that was started first, and
@@ -76,7 +76,6 @@ pub(crate) struct Memory {
     pub(crate) started: Option<(String, Duration)>,
 }
 
-/// The numbers of runs that have succeeded, and that have failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) succeeded: u64,
@@ -101,14 +100,13 @@ struct NodeMemory {
 }
 
 impl RunQuery {
-    /// The last run.
     pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
     /// The number of locks that one request to this many nodes may ask about.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // A lock's answer has up to `each` runs of the log, as many that ended without a release, the last success and
-        // the last failure. The hosts take as much space as ten runs, the errors of a run as much as a run.
+        // A lock's answer has up to `each` runs of the log, about as many runs that are open, and four more: the last
+        // success, say. The hosts take as much space as ten runs, the errors of a run as much as a run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
@@ -302,8 +300,8 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
 }
 
 /// One run from the answers of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss,
-/// or know that a lease of `acquire` ran out. A run without such an end counts only if `needed` nodes know it, since it
-/// may be left over from a take that got no quorum.
+/// or know that a lease of `acquire` ran out. A run whose end no node was told counts only if `needed` nodes know the
+/// run, since it may be left over from a take that got no quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     // The clock in the middle gives the times of all runs, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);

@@ -62,7 +62,6 @@ use fields::Args;
 use keys::Keys;
 use std::time::Duration;
 
-/// One lock.
 #[derive(Debug)]
 pub(crate) struct Lock {
     pub(crate) name: String,
@@ -74,7 +73,6 @@ pub(crate) struct Lock {
     pub(crate) unwritten: Unwritten,
 }
 
-/// The request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) ttl: Duration,
@@ -98,7 +96,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// True if nothing renews the lease.
     fn is_renewed_by_none(&self) -> bool {
         self.is_acquired && !self.noted
     }

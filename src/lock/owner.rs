@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 /// arguments, which may hold secrets.
 ///
 /// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `Holder::agreed` takes it
-/// from the newest record, and output.rs, error.rs and progress.rs show it. The fact is about the process `pid`, not
-/// about redlock. An unknown fact is sent as an empty text, since a missing argument fails the grant. `Lease::args`
-/// sends a fact that changes with renewals (each hold has its own `Lease`). extend.lua writes such a fact by pcall,
-/// since a lack of memory must not cost a lease, and only with commands that users have allowed already. recreate.lua
-/// writes the whole record again.
+/// from the newest record, and [`Owner::who`], error.rs, output.rs and output/ show it. The fact is about the process
+/// `pid`, not about redlock. An unknown fact is sent as an empty text, since a missing argument fails the grant.
+/// recreate.lua writes the whole record again.
+///
+/// A fact that changes with renewals needs more: `Lease::args` sends the fact (each hold has its own `Lease`), and
+/// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease, and only with commands that users
+/// have allowed already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,
@@ -42,7 +44,7 @@ impl Owner {
             .with_some("label", label.as_ref())
     }
 
-    /// `deploy@web-3, pid 4121 (nightly)`; none if nothing is known.
+    /// `deploy@web-3, pid 4121 (nightly)`; none if neither the user nor the host is known.
     pub(crate) fn who(&self, with_pid: bool) -> Option<String> {
         self.user.as_ref().or(self.host.as_ref())?;
         let part = |part: &Option<String>| safe(part.as_deref().unwrap_or_default());

@@ -26,19 +26,19 @@ impl Quarantine {
         self.length.as_secs() + u64::from(self.length.subsec_nanos() > 0)
     }
 
-    /// True if there is no quarantine.
     pub(super) fn is_off(self) -> bool {
         self.length.is_zero()
     }
 
-    /// Grows to cover a lease of this length, which a node knows of.
+    /// Grows, unless it is fixed, to cover a lease of this length, which a node shows.
     pub(super) fn cover(&mut self, lease: Duration) {
         if !self.is_fixed {
             self.length = self.length.max(lease);
         }
     }
 
-    /// The rest of the quarantine of a node that has been up for `uptime`, which is in whole seconds.
+    /// The rest of the quarantine of a node that has been up for `uptime`, which is in whole seconds; zero without an
+    /// `uptime`.
     pub(crate) fn left(self, uptime: Option<Duration>) -> Duration {
         match uptime {
             Some(uptime) if !self.is_off() => (self.length + Duration::from_secs(1)).saturating_sub(uptime),

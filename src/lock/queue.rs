@@ -3,8 +3,8 @@
 //! A release takes the first waiter out of the line, and calls it on a channel of its own. The waiter that is first now
 //! is told to keep watch; the others sleep on. PUBLISH tells how many clients got the call: a waiter that did not get
 //! the call is dead, and is dropped. A frozen waiter loses its reservation after a second, and comes back with its old
-//! ticket. No waiter is dropped because of a clock. In case a call is lost, each waiter looks by itself now and then,
-//! the first waiter often.
+//! ticket. No waiter is dropped because of a clock. In case a call is lost, each waiter *looks* by itself now and then:
+//! it tries to take the lock. The first waiter looks often.
 //!
 //! Every wait here may be dropped at any await; `attempt.rs` says how the caller then cleans up.
 
@@ -31,15 +31,15 @@ const OTHERS_LOOK: Duration = Duration::from_secs(60);
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 /// The pause from an expiry to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// The other waiters look this long after an expiry, or earlier, unless [`OTHERS_PER_RANK`] delays them: the holder and
-/// the first waiters may have died together.
+/// After an expiry the other waiters look too, this much later at most, unless [`OTHERS_PER_RANK`] delays them: the
+/// holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// Before a look for an expiry, each of the other waiters pauses at least this long for each position in line.
+/// The least pause of the other waiters before a look for an expiry, for each position in line: 400 ms for the fourth.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
 /// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
 /// not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try, after a rival in line has got a part of the lock, or after fewer than q nodes
+/// The longest pause before the next try, after a rival in line has got some of the nodes, or after fewer than q nodes
 /// have called.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The pause after a failure of nodes: at first, and at most.
@@ -113,7 +113,7 @@ impl Lock {
             seen: None,
         };
         line.remember();
-        // This undoes earlier tries; none left a name in the queue.
+        // The earlier tries are undone; none of them left a name in the queue.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));

@@ -44,7 +44,6 @@ pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) nodes: usize,
-    /// Nodes that said yes.
     pub(crate) yes: usize,
     /// Nodes that said no, or cannot be counted on: failed, timed out, restarted too recently.
     pub(crate) no: usize,

@@ -17,7 +17,7 @@ pub(crate) enum NodeReport<T, R> {
     Confirmed { until: T, run: Option<R> },
     /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock there, or has had the lock after this lease.
+    /// Another holder has the lock there; or a later grant, or `release --force`, has ended this lease there.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -64,13 +64,13 @@ pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T
     validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
 
-/// True if the lease is still valid at `now`.
 fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
 
-/// Records that a node has extended the lease or created it again; the request was sent at `until` − ttl + drift. False
-/// when the validity had ended before: the answer counts for nothing, and the key must be deleted.
+/// Records that a node has extended the lease or created it again, and backs the lease until `until`: the moment of
+/// sending + ttl − drift. Returns false if the validity had ended before: the answer counts for nothing, and the key
+/// must be deleted.
 pub(crate) fn confirm<T: Ord + Copy, R>(
     nodes: &mut [Backing<T, R>],
     node: usize,

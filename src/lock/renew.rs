@@ -13,8 +13,8 @@ use crate::text::safe;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The time from the last confirmation of a lease of `redlock run` to its renewal. The holder hears of a revocation
-/// within that time, if the nodes answer.
+/// The time from the last confirmation of a lease to the next renewal, in `redlock run` and in a guard. The holder
+/// hears of a revocation within that time, if the nodes answer.
 pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(10))
 }
@@ -35,12 +35,12 @@ pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
     /// No quorum extended the lease in time, and no loss is proven. `faults` says what each failing node did
-    /// ("10.0.0.1:6379 timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may start
-    /// at once.
+    /// ("10.0.0.1:6379 timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may follow
+    /// after a shorter pause.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
-    /// The lease is lost, and at least one node says why. The text continues "lost "backup": it …".
+    /// The lease is lost, and at least one node says why. The text continues "lost "backup": …".
     Lost(String),
     /// A node has the note that the lease was released by its token.
     Released,
@@ -183,6 +183,7 @@ fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
 }
 
 /// Records which nodes have extended the lease, each for the lease's ttl from the moment at which the request was sent.
+/// Returns [`Boot::NEVER`]: the caller waits for all answers.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {

@@ -33,7 +33,6 @@ impl Lock {
     /// [`Error::NotOurs`], also if a free lock has no number; [`Error::Usage`] if several tokens begin with
     /// `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
-        // The look is by quorum: the remains of a lease on a minority are not the lease that is in force.
         let mut status = self.inspect(View::REVOCATION, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);

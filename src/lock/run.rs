@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// If a run begins further in the future than this, the server's clock was set back after the run was noted.
+/// If a run or a visit lies further in the future than this, the server's clock has been set back since.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
-/// The number of runs that a log keeps, unless the runs in it give another number.
+/// The number of runs that a log keeps, unless a run asks for another number.
 const KEPT: u64 = 20;
 
 /// The sort key of a run among others; see [`Run::age`].
@@ -29,9 +29,9 @@ pub(crate) struct Run {
     pub(crate) token_prefix: Option<String>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The slot of the lease, if the lock has several.
+    /// The slot of the lease, if the lock has slots.
     pub(crate) slot: Option<u32>,
-    /// Time since 1970 by the server's clock, as are all times of a run.
+    /// Time since 1970 by the server's clock, like `ended` and `now`.
     #[serde(rename = "began_at", serialize_with = "date")]
     pub(crate) began: Option<Duration>,
     /// None if the run goes on, or its end is not known.
@@ -40,7 +40,7 @@ pub(crate) struct Run {
     /// The time that the run waited in line.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// The duration so far, if the run goes on.
+    /// The whole duration, or the duration so far if the run goes on; none if neither is known.
     #[serde(rename = "duration_ms", serialize_with = "ms")]
     pub(crate) duration: Option<Duration>,
     pub(crate) outcome: RunOutcome,
@@ -70,10 +70,10 @@ pub(crate) enum RunOutcome {
     Signaled,
     /// The lease was lost while the command ran.
     Lost,
-    /// `--max-run`
+    /// The job ran longer than `--max-run`.
     TooLong,
     Revoked,
-    /// The lease was released by its token, without a status.
+    /// The lease was released without a status: by its token, say.
     Released,
     /// The lease ran out before an end was told.
     Expired,
@@ -261,7 +261,7 @@ impl Run {
         Some(self.now?.saturating_sub(self.began?))
     }
 
-    /// True if the run began or ended in the future: the server's clock was set back since.
+    /// True if the run began or ended in the future, by more than [`FUTURE`].
     pub(crate) fn is_ahead(&self) -> bool {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }

@@ -21,7 +21,8 @@ use std::time::Duration;
 /// may be large.
 const BYTES: u32 = 128;
 
-/// The parts of a lock that a look asks for. At most this many holders and waiters are named; all are counted.
+/// The parts of a lock that a look asks for. At most `holders` holders and `waiters` waiters are named; all are
+/// counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     holders: u32,
@@ -32,9 +33,9 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The state alone.
+    /// The state, and one holder.
     pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None, bytes: Some(BYTES) };
-    /// The state with the whole token, by which a revocation names the lease.
+    /// The state, and one holder with its whole token, by which a revocation names the lease.
     pub(super) const REVOCATION: View = View { bytes: None, ..View::STATE };
     /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
@@ -52,7 +53,7 @@ impl View {
     }
 
     /// The number of locks that fit into one answer: a holder takes at most five kilobytes, protocol included (see
-    /// redis/stream.rs), and the rest of a lock at most one and a half.
+    /// redis/stream.rs), and the rest of a lock at most 1.5 kilobytes.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
         self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
@@ -111,7 +112,7 @@ pub(crate) struct Status {
     pub(crate) name: String,
     pub(crate) key: String,
     pub(crate) state: State,
-    /// The claim of the holders; none if redlock did not write the key.
+    /// The claim of the holders; none if no holder is known, or redlock did not write the key.
     pub(crate) mode: Option<Claim>,
     /// The number of slots, if the lock has slots.
     pub(crate) limit: Option<u32>,
@@ -120,15 +121,15 @@ pub(crate) struct Status {
     by: Option<Obstacle>,
     /// The number of leases on the lock, of which [`Status::holders`] are the first.
     pub(crate) holder_count: u64,
-    /// The number of waiters in line for the lock.
+    /// The number of waiters in line for the lock; none if no node has answered.
     pub(crate) waiting: Option<u64>,
     /// The first waiters, if only this lock was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
-    /// The last runs.
+    /// The lock's memory of its runs.
     #[serde(flatten)]
     pub(crate) memory: Memory,
-    /// The error that leaves the last runs unknown.
+    /// The error that leaves the runs unknown.
     #[serde(skip)]
     pub(crate) unremembered: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -144,7 +145,7 @@ impl Status {
         combine(name, key, &[Some(&Answer::default())])
     }
 
-    /// The rest of the lease, or of the promise to the next in line.
+    /// The time until the obstacle may end; see [`Obstacle::left`].
     pub(crate) fn lease(&self) -> Option<Duration> {
         self.by.as_ref().and_then(Obstacle::left)
     }
@@ -182,13 +183,13 @@ impl Status {
         (rank, Reverse(self.waiting), Reverse(held))
     }
 
-    /// True if the lock stays taken until it is released.
+    /// True if the lock is taken without an expiry.
     pub(crate) fn never_expires(&self) -> bool {
         self.by.as_ref().is_some_and(Obstacle::never_ends)
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // A lock that is free, although the caller still waits for it, has a line.
+        // If the lock is free, the caller waits because of the line.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }
@@ -263,7 +264,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let counts =
         obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    // The number of nodes that name an obstacle of this kind, and the time that it lasts.
+    // The number of nodes that name an obstacle of this kind, and the longest time that is left of the obstacle.
     let named = |is: fn(&Obstacle) -> bool| {
         let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())
@@ -281,7 +282,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     } else if reserved >= needed {
         (State::Reserved, Some(Obstacle::Reserved(reserved_left)))
     } else {
-        // Even with every silent node no lease reaches a quorum.
+        // Even if every silent node has the same lease, no lease reaches a quorum.
         (State::Free, None)
     };
     // Each waiter stands in line on all nodes that it reaches, so the longest line lacks the fewest waiters.
@@ -316,7 +317,6 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// The state of a lock that has these holders.
     fn of(holders: &[Holder]) -> State {
         match () {
             () if holders.iter().any(|holder| !holder.has_record()) => State::Foreign,

@@ -18,7 +18,8 @@ pub(super) fn new_token() -> String {
     uuid().simple().to_string()
 }
 
-/// The token of a lease that one process renews and another releases: the release leaves a note for the first.
+/// The token of a lease that one process renews and another releases: the release leaves a note for the process that
+/// renews.
 pub(super) fn new_noted() -> String {
     format!("{}{NOTED}", new_token())
 }

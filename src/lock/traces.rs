@@ -1,8 +1,8 @@
 //! The traces that a try to get a lock may have left on the nodes, and how they are undone.
 //!
-//! A failed try is undone at once, but the request that undoes it may be lost with its connection. Until a node
-//! confirms the undo, the try is remembered for that node; the next request that takes the lock or leaves the line
-//! carries the token of the try, and undoes the try (take.lua, undo.lua).
+//! A failed try is undone, but the request that undoes the try may be lost with its connection. Until a node confirms
+//! the undo, the try is remembered for that node; the next request that takes the lock or leaves the line carries the
+//! token of the try, and undoes the try (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -15,13 +15,13 @@ use std::time::Duration;
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
 /// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest time for a node to undo a try if no signal interrupts: a hanging node delays its caller for this long.
+/// The longest time for a node to undo a try if no signal interrupts. A hanging node delays its caller.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
 /// The most tries to remember for one node, since their tokens are sent with each request.
 const MOST_EARLIER: usize = 8;
-/// How long to wait for nodes that the lease does not need.
+/// How long [`Lock::step_out`] waits for the answers that it does not need.
 const STEP_OUT: Duration = Duration::from_millis(20);
 
 /// The possible remains of tries on the nodes.
@@ -36,7 +36,7 @@ pub(super) struct Traces {
     pub(super) ticket: Option<String>,
     /// The slot that the next try asks for; none for any slot.
     pub(super) slot: Option<u32>,
-    /// The nodes that may have granted the latest try.
+    /// For each node, true if the node may have granted the latest try.
     may_have_it: Vec<bool>,
     /// For each node, the tokens of earlier tries that the node may have granted, the latest last.
     earlier: Vec<Vec<String>>,
@@ -157,8 +157,8 @@ impl Lock {
         let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
-    /// Sends the undo to every node that the request may have reached, and again over new connections until the node
-    /// answers.
+    /// Sends these calls, except to nodes that no request can have reached; again over new connections, until the node
+    /// answers or `until` has come.
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {

@@ -41,7 +41,7 @@ pub(crate) struct Visit {
     /// The server's clock when the server answered.
     #[serde(skip)]
     now: Duration,
-    /// The run that began at this visit, if the log has it.
+    /// The run that began at this visit, if it is among the runs that were asked for.
     #[serde(skip)]
     pub(crate) run: Option<Run>,
 }
@@ -79,8 +79,8 @@ impl Visit {
         self.now.saturating_sub(self.came)
     }
 
-    /// The latest visit of one host, as the nodes tell it. The majority decides the result, since a node may have
-    /// granted a try that got no quorum.
+    /// The latest visit of one host, as the nodes tell it, by the clock `now`. The result that most nodes tell counts,
+    /// since a node may have granted a try that got no quorum.
     fn agreed(same: &[&Visit], now: Duration) -> Option<Visit> {
         let latest = same.iter().min_by_key(|visit| visit.passed())?;
         let count = |met| same.iter().filter(|visit| visit.met == met).count();
@@ -90,8 +90,8 @@ impl Visit {
     }
 }
 
-/// The last visit of each host that any of these nodes tells, the latest first. All times are by the middle one of the
-/// nodes' clocks. Each node is given as its visits and its runs; `runs` are the runs of all nodes together.
+/// The last visit of each host that any of these nodes tells, the latest first, at most [`HOSTS`]. All times are by the
+/// middle one of the nodes' clocks. `nodes` has each node's visits and runs, `runs` the combined runs of all nodes.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -115,9 +115,9 @@ fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option
     runs.iter().find(|run| visit.is_of(run))
 }
 
-/// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. `began_ago` is the time
-/// since the beginning of the success that turns the host away, `came_before` the time since the host's last visit.
-/// A quarter off is still near: daylight saving time makes a day an hour longer or shorter.
+/// The period of a host's visits, if `--once-per` is so near to the period that some runs are left out. `began_ago` is
+/// the time since the beginning of the success that turns the host away, `came_before` the time since the host's last
+/// visit. Near is at most a quarter off: daylight saving time makes a day an hour longer or shorter.
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);
@@ -156,7 +156,7 @@ mod tests {
     struct Crontab {
         due: Vec<Duration>,
         once_per: Duration,
-        /// The time for which a host is off, now and then.
+        /// The time for which each host is off now and then; zero: never.
         off: Duration,
     }
 
@@ -267,7 +267,7 @@ mod tests {
                 assert_eq!(mended.simulate(hosts).1, [], "{what}");
             }
         }
-        // The told durations are easy to type.
+        // The durations to use are easy to type.
         assert_eq!([HOUR * 24, SECOND * 4, SECOND].map(shorter), [HOUR * 20, SECOND * 3, SECOND]);
     }
 

@@ -37,7 +37,7 @@ pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
 }
 
 impl Waiter {
-    /// The first waiters in line on one node.
+    /// The first waiters in line on one node; none if the call did not ask for waiters.
     pub(super) fn read_all(answer: &Reply) -> Option<Vec<Waiter>> {
         let (now, listening) = (answer.get("clock").as_time(), answer.get("listening"));
         let read = |(at, pair): (usize, &[Reply])| {

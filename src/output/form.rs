@@ -27,7 +27,7 @@ impl Row {
         Row(cells.join(BETWEEN).into())
     }
 
-    /// An object's JSON line.
+    /// The line of JSON, if the row is an object.
     pub(super) fn json(&self) -> &str {
         &self.0
     }
@@ -69,7 +69,8 @@ fn unprintable_escaped(json: &str) -> String {
 }
 
 /// The rows as lines, with the cells in columns. Names may be very long, so the column of names has a limit; a longer
-/// name is not cut, and shifts the rest of its row. A table wider than `screen` leaves out its empty columns.
+/// name is not cut, and shifts the rest of its row. `names` is the index of that column. A table wider than `screen`
+/// leaves out its empty columns.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

@@ -1,4 +1,4 @@
-//! Runs in the log of a lock, as text and JSON.
+//! Runs as text: in lists, in sentences, and for monitoring plugins.
 
 use super::LINE;
 use crate::cli::values::LONGEST_NAME;
@@ -31,7 +31,8 @@ pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }
 
-/// The line about a log that does not reach back to the requested time.
+/// The line about a log that does not reach back to the requested time: `before` is the end of the oldest run in the
+/// log, `kept` the number of runs that the log keeps.
 pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     let date = |time| local_date(time).unwrap_or_default();
     let (before, today) = (date(before), date(unix_time()));
@@ -40,8 +41,8 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run; then, if it succeeded, the last failure, or if it failed, the last success: `on web-3 (nightly), 2h 4m
-/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has ended is known.
+/// The last run; if it succeeded, also the last failure; if it ended badly, also the last success: `on web-3 (nightly),
+/// 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has ended is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -100,7 +101,7 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
 }
 
-/// The time since the last success of a lock, if it is known, in a line for monitoring plugins: `'backup'=7440s`.
+/// The time since the last success of a lock, if it is known, as performance data of a plugin: `'backup'=7440s`.
 pub(crate) fn nagios_age(status: &Status) -> Option<String> {
     let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead())?.ago()?;
     let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");

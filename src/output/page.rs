@@ -13,7 +13,7 @@ const TIMES: u64 = 9;
 /// The width of the shortest bar, in percent.
 const THINNEST: f64 = 0.3;
 
-/// Colour is never the only sign: the bar of a failed run has a cross, and a wait is thin.
+/// Colour is not the only sign of a failure or a wait: the bar of a failed run has a cross, and a wait is thin.
 const STYLE: &str = "
 :root{color-scheme:light dark;--ran:#3f7d5a;--failed:#c62f2f;--on:#3f6fb5;--dim:#777;--line:#ddd;--text:#222;--page:#fff}
 @media(prefers-color-scheme:dark){:root{--ran:#6fc08f;--failed:#ff7b72;--on:#7ab0ff;--dim:#999;--line:#3a3a3a;--text:#ddd;--page:#161616}}

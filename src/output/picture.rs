@@ -33,7 +33,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
-    /// The log has lost the runs.
+    /// The log has forgotten the runs of this time.
     Forgotten,
     Waited,
     Ran,
@@ -81,7 +81,7 @@ impl<'a> Picture<'a> {
         (since / (self.to - self.from).as_secs_f64()).min(1.0)
     }
 
-    /// Round times of this machine's zone at equal intervals, at most `most`: `03:00`, or `11-21` for several days.
+    /// At most `most` round times of this machine's zone, at equal intervals: `03:00`, or `11-21` for whole days.
     /// Daylight saving time may repeat an hour, or leave one out.
     pub(super) fn round_times(&self, most: u64) -> Vec<(Duration, String)> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
@@ -101,7 +101,6 @@ impl<'a> Picture<'a> {
         round.step_by((interval / DAY).max(1) as usize).collect()
     }
 
-    /// The end of the time that is shown.
     pub(super) fn end(&self) -> Duration {
         self.to
     }

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
 
-/// The address of a node, with the login.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(super) url: Url,
@@ -67,12 +66,10 @@ impl Address {
         self.url.tls
     }
 
-    /// True for the default address, which no option, variable or file has named.
     pub(super) fn is_default(&self) -> bool {
         self.access.is_default
     }
 
-    /// The number of replicas that have to confirm a lease.
     pub(crate) fn replicas(&self) -> u32 {
         self.access.replicas
     }

@@ -1,8 +1,8 @@
 //! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
 //! All keys of a lock are in one hash slot, and at least one key is always missing: a lock never has both `holds` and
-//! `members`. A server answers TRYAGAIN to a request whose keys are partly missing, until the hash slot has moved. So
-//! ASKING is of no use, and redlock tries again after ASK as after TRYAGAIN.
+//! `members`. While a hash slot moves, a server answers TRYAGAIN to a request whose keys are partly missing. So ASKING
+//! is of no use, and redlock tries again after ASK as after TRYAGAIN.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -15,11 +15,9 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The number of times a redirected request is sent again, and the first pause; each later pause is longer by the same
-/// time.
+/// `TRIES`: how often a redirected request is sent again. `PAUSE`: the first pause; each later pause is longer by 8 ms.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
-/// The number of slots of a Cluster.
 const SLOTS: u64 = 16_384;
 /// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
 const DETOUR: Duration = Duration::from_millis(50);
@@ -57,8 +55,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Connects and logs in to this server, and asks it for masters. A server that knows none has left the Cluster, and is
-/// refused. If the user may not ask for masters, every server is trusted.
+/// Connects and logs in to this server, and asks for masters. A server that knows none has left the Cluster, and is
+/// not used. If the user may not ask for masters, every server is trusted.
 async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {
@@ -96,7 +94,7 @@ pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<
 /// The masters that have slots, as `server` knows them, and the number of slots that they serve together.
 ///
 /// # Errors
-/// The server's error; [`Fault::Unreachable`] when it knows no masters.
+/// The server's error; [`Fault::Unreachable`] when the server knows no masters.
 async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u64), Fault> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");

@@ -58,8 +58,8 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
 }
 
 /// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
-/// are open side by side, since a balancer may give each connection to the least busy server. Empty if INFO is
-/// refused, or no connection is open by the deadline.
+/// are open side by side, since a balancer may give each connection to the least busy server. Empty if the address is
+/// no TCP host, if INFO is refused, or if no connection is open by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

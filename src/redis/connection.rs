@@ -19,13 +19,13 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// An open connection, which answers requests in order. A request whose future is dropped after it was sent stays in
-/// that order: the next request arrives behind it.
+/// An open connection, which answers requests in order. A request that was sent keeps its place in this order, even if
+/// its future is dropped.
 pub(super) struct Connection {
     requests: MultiplexedConnection,
     /// The server at the other end, if the node has several.
     pub(super) server: Option<Host>,
-    /// This task ends with the connection.
+    /// The task that sends and receives. This task ends with the connection.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
     /// The script that was last sent with its body; the server knows that script when it reads the next request.
@@ -51,7 +51,7 @@ impl Connection {
     /// A connection along this route, logged in.
     ///
     /// # Errors
-    /// The reason why there is none, or the refusal of the login.
+    /// The reason why no connection can be opened, or the refusal of the login.
     pub(super) async fn open(route: &Route) -> Result<Rc<Connection>, Fault> {
         let (server, mut stream) = route.open().await?;
         let descriptor = stream.descriptor.take();
@@ -77,8 +77,8 @@ impl Connection {
         }))
     }
 
-    /// Resets the connection, because another one replaces it. Requests that are still on their way never arrive, so no
-    /// old request can arrive behind a request over the new connection.
+    /// Resets the connection, because another one replaces it. The kernel discards unsent requests, so that no old
+    /// request arrives behind a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
@@ -128,9 +128,9 @@ impl Connection {
         (Boot::now(), self.command(&call.with_body()).await)
     }
 
-    /// Gives the connection its name in CLIENT LIST. The naming follows the first request, in the same packet, so that
-    /// an error of the connection becomes the answer to that request, and is not lost with the naming. The answer to
-    /// the naming does not matter.
+    /// Gives the connection its name in CLIENT LIST. CLIENT SETNAME follows the first request, in the same packet, so
+    /// that an error of the connection becomes the answer to the first request. The answer to CLIENT SETNAME does not
+    /// matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

@@ -22,18 +22,18 @@ pub(crate) enum Fault {
     Closed,
     /// The node was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     Quarantined { uptime: Duration, left: Duration },
-    /// The server of `local:` exited instead of answering; its log says why.
+    /// The server of `local:` exited instead of answering. The field is the path of the server's log, which says why.
     Exited(String),
-    /// No server that can serve as this node is reached, for this reason.
+    /// No server could be reached that can serve as this node; the field is the reason.
     Unreachable(String),
-    /// This machine, not the node, lacks something.
+    /// This machine, not the node, lacks something: the field says what, file descriptors for instance.
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
     /// An answer that is longer than [`super::stream`] allows.
     TooLarge,
     /// The node answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The
-    /// fields are the code, which may have a [`Meaning`], and the server's text.
+    /// fields are the code, which may have a [`Meaning`], and the server's text; without a code, redlock's own text.
     CannotServe(String, String),
     /// The node refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
@@ -44,8 +44,8 @@ pub(crate) enum Fault {
     TlsFailure(String, &'static str),
     /// This key beside the lock is of the wrong type.
     WrongType(String),
-    /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are the
-    /// number of replicas that have confirmed, and the number wanted.
+    /// The node has executed the request, but too few of its replicas have confirmed the write in time. The fields are
+    /// the number of replicas that have confirmed, and the number wanted.
     Unconfirmed(i64, u32),
 }
 
@@ -54,7 +54,7 @@ impl Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, FileTooLarge, TimedOut, UnexpectedEof, WouldBlock,
         };
-        // A socket that would have to wait is no shortage, although the error number is the same.
+        // A socket that would have to wait is no shortage, although the error number (EAGAIN) is the same.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
@@ -250,7 +250,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// True for the code of an error reply, false for words that its text begins with.
+/// True for the code of an error reply, false for the first words of a reply's text.
 fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
@@ -269,7 +269,6 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
 const TLS: &str = "failed the TLS handshake";
 /// The code of a server that is not a Sentinel, although the URL names it as a Sentinel.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
-/// The code of a key of the wrong type.
 const WRONG_TYPE: &str = "WRONGTYPE";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
@@ -305,8 +304,8 @@ const MEANINGS: [Meaning; 27] = {
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // The scripts handle every type of the lock's own key, so this is another key; once that key is found, the
-        // fault becomes `Fault::WrongType`.
+        // The scripts handle every type of the lock's own key, so the error is about another key. Once that key is
+        // found, the fault becomes `Fault::WrongType`.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
         // The answer of newest.lua, which names the key.
         ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),
@@ -350,7 +349,7 @@ fn meaning(code: &str) -> Option<&'static Meaning> {
     MEANINGS.iter().find(|(met, ..)| *met == code)
 }
 
-/// The state of the node, as this reply tells it.
+/// The words about the node for this code; empty if there are none.
 fn state(code: &str) -> &'static str {
     meaning(code).map_or("", |(.., state, _)| state)
 }

@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Unusable {
     pub(crate) why: String,
-    /// True if the reason is a shortage.
+    /// True if this machine lacks memory, file descriptors or processes: a shortage may pass.
     pub(crate) may_pass: bool,
 }
 
@@ -70,8 +70,8 @@ impl<T: Clone> FileValue<T> {
         !self.files.is_empty()
     }
 
-    /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate
-    /// may be newer than its key, and a pipe can be read only once.
+    /// The value in the files now. If the files are unusable, the last good value: a file may be half written, a
+    /// certificate may be newer than its key, and a pipe can be read only once.
     pub(super) fn get(&self) -> T {
         if are_there(&self.files)
             && let Ok(made) = (self.make)()

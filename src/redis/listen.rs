@@ -1,4 +1,5 @@
-//! Subscriptions to one channel on every node. Each has a connection of its own, which is opened again when it ends.
+//! Subscriptions to one channel on every node. Each subscription has a connection of its own, and is opened again when
+//! the connection ends.
 
 use super::connect::exchange;
 use super::connection::naming;
@@ -60,7 +61,7 @@ impl Listeners {
         Listeners { each, channel: channel.to_owned(), patience }
     }
 
-    /// The next event, and its node. If the future is dropped, no event is missed.
+    /// The next event, and the index of its node. If the future is dropped, no event is missed.
     pub(crate) async fn next(&mut self) -> (usize, SubscriptionEvent) {
         let all = self.each.iter_mut().map(|listener| listener.events.next());
         let (heard, node, _) = select_all(all).await;

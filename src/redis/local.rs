@@ -1,11 +1,11 @@
-//! `local:`, a server for the locks of one user on one machine. The first call that needs the server starts it. The
+//! `local:`, a server of one user, for locks on one machine. The first call that needs the server starts it. The
 //! server outlives that call, and writes to disk before it answers.
 //!
-//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a file
-//! lock on the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So
-//! there is never a second server, even if many calls begin at once, or processes are killed or files removed
-//! meanwhile. The file lock on the directory survives the removal of `lock`; `lock` is for file systems that cannot
-//! lock directories (NFS).
+//! The server's files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself
+//! holds a file lock on the directory, and on `lock`, its standard input, from before its exec to the end of its last
+//! process. So there is never a second server, even if many calls begin at once, or processes are killed or files
+//! removed meanwhile. The file lock on the directory survives the removal of `lock`; `lock` is for file systems that
+//! cannot lock directories (NFS).
 
 use super::file_value::Unusable;
 use crate::sys::clock::Boot;
@@ -61,7 +61,7 @@ impl Local {
     /// The server in this directory, or else in the user's default one for this machine.
     ///
     /// # Errors
-    /// The fault of the directory, in words that continue its URL.
+    /// The fault of the directory, in words that continue the URL.
     pub(crate) fn at(directory: Option<&Path>) -> Result<Local, Unusable> {
         let directory = match directory {
             Some(directory) => directory.to_owned(),
@@ -116,7 +116,6 @@ impl Local {
         &self.directory
     }
 
-    /// The server's log file.
     pub(crate) fn log(&self) -> PathBuf {
         self.file("log")
     }
@@ -132,13 +131,13 @@ impl Local {
     /// The server program that is installed.
     ///
     /// # Errors
-    /// The message that there is none.
+    /// The message that no server program is installed.
     pub(crate) fn program() -> Result<PathBuf, String> {
         let found = SERVERS.iter().find_map(|name| host::program(name));
         found.ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
     }
 
-    /// True if no server has ever run here, so that there are no locks.
+    /// True if no server has left its files here, so that there are no locks.
     pub(crate) fn is_unused(&self) -> bool {
         let absent =
             |name: &&str| fs::symlink_metadata(self.file(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -163,10 +162,10 @@ impl Local {
         Ok(length == 0 || reply[..length] == *b"-LOADING")
     }
 
-    /// Starts the server unless its lock file shows that it is running or starting.
+    /// Starts the server, and sets `started`, unless a file lock shows that the server is running or starting.
     ///
     /// # Errors
-    /// The reason why it cannot be started. A server that was `started` here, and has exited, is not started again.
+    /// The reason why the server cannot be started; also if `started` is set already, since that server has exited.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
         let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         create.map_err(|error| self.unusable(&self.directory, &error))?;

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 /// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
 const LISTING: u32 = 20;
-/// The limit of the memory for listed names, in bytes. README tells the same limit as a number of names.
+/// The limit of the memory for the names from one node, in bytes. README tells the same limit as a number of names.
 const LISTED: usize = 24 << 20;
 /// The memory of a listed name apart from its text, in bytes.
 const LISTED_NAME: usize = 64;
@@ -57,7 +57,7 @@ pub(crate) struct Nodes {
     pub(crate) timeout: Duration,
 }
 
-/// The answers to one question, by node. A node that was not asked, or has not answered yet, has no answer here.
+/// The answers and faults after one question, by node: none for a node that was not asked, or has not answered yet.
 #[derive(Debug)]
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
@@ -86,7 +86,7 @@ impl Nodes {
         self.nodes[node].address().to_string()
     }
 
-    /// The name of a node, with the server in use if the node has several.
+    /// The name of a node, with the server in use if the node has several servers.
     pub(crate) fn asked(&self, node: usize) -> String {
         match self.nodes[node].route().server() {
             Some(server) => format!("{} ({server})", self.name(node)),
@@ -94,14 +94,14 @@ impl Nodes {
         }
     }
 
-    /// A fresh deadline for one request.
+    /// The deadline of a request that begins now.
     pub(crate) fn deadline(&self) -> Boot {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to all nodes, in parallel. `patience` is called after each answer, and returns the time until
-    /// which to wait for the others, at most `deadline`. A node that has not answered by the deadline gets
-    /// [`Fault::TimedOut`], or [`Fault::Slower`] if the wait ended before.
+    /// Sends one call to all nodes, in parallel. `patience` is called after each answer or fault, and returns the time
+    /// until which to wait for the other nodes, at most `deadline`. A node that has not answered when the wait ends
+    /// gets [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
     ///
     /// Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
@@ -130,7 +130,7 @@ impl Nodes {
         Answers(self.nodes.iter().map(|_| None).collect())
     }
 
-    /// The same as [`Nodes::ask_apart`], but adds to these answers.
+    /// The same as [`Nodes::ask_apart`], but adds the answers to `answers`.
     pub(crate) async fn ask_more<'a, A: FromReply>(
         &mut self,
         answers: &mut Answers<A>,
@@ -154,8 +154,8 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on the nodes that `whom` picks, as a rule in two round trips. If a node answers,
-    /// each call has an answer or a fault of its own.
+    /// Runs one script for many locks on the nodes that `whom` picks, as a rule in two round trips. A fault that may be
+    /// about a single lock is the result of one call to the node; any other fault, of all calls to the node.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -225,7 +225,7 @@ impl Nodes {
 
     /// Returns once any node that was lost is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone: it must have the lease again before a rival asks for the lock.
+        // A single node decides alone, so this node must have the lease again before a rival asks for the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -278,7 +278,7 @@ impl<A> Answers<A> {
         self.0.iter().flatten().count()
     }
 
-    /// The same answers, with a fault in place of each answer for which `reason` gives one.
+    /// The same answers, with a fault in place of each answer for which `reason` gives a fault.
     pub(crate) fn discard(self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
         self.discard_by_node(|_, answer| reason(answer))
     }
@@ -293,7 +293,6 @@ impl<A> Answers<A> {
         self
     }
 
-    /// The answers so far, to change.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut A)> {
         self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?.answer.as_mut().ok()?)))
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// At most this many hedged calls are under way, each over its own connection. A further call replaces the oldest.
 const ATTEMPTS: usize = 8;
-/// The longest delay of an answer that still counts, in node timeouts.
+/// The longest time after which the answer to a hedged call still counts, in node timeouts.
 const LATE: u32 = 2;
 
 /// The outcome of one request to one node.
@@ -32,19 +32,18 @@ pub(crate) struct RequestOutcome<A> {
     pub(crate) answer: Result<A, Fault>,
 }
 
-/// One configured node.
 pub(crate) struct Node {
     route: Route,
     timeout: Duration,
     link: Link,
     /// The hedged calls under way, the latest last. These calls outlive the request that began them.
     attempts: Vec<CallUnderWay>,
-    /// True if a request was sent, on any connection, and may have been executed.
+    /// True once a call may have been sent, over any connection.
     may_have_been_sent: bool,
     has_answered: bool,
     /// The shortest time that an answer took.
     round_trip: Duration,
-    /// The earliest time of the next attempt to reach a node that is lost.
+    /// The earliest time of the next attempt to reach a node that is lost; none for other nodes.
     retry_at: Option<Boot>,
 }
 
@@ -55,11 +54,10 @@ enum Link {
     Answering(Rc<Connection>),
     /// The last request is not answered: a new connection replaces this one as soon as the new one is open.
     Silent(Rc<Connection>),
-    /// The last request is not answered, and the next must arrive behind it.
+    /// The last request is not answered, and the next request must arrive behind the last.
     Ordered(Rc<Connection>),
 }
 
-/// A hedged call that is under way.
 struct CallUnderWay {
     begun: Boot,
     script: &'static Script,
@@ -124,7 +122,7 @@ impl Node {
         in_time(self.timeout, self.route.masters()).await
     }
 
-    /// Sends the next request to this server; with none, the server is looked up again.
+    /// Sends the next request to this server; with none, the next connection looks the server up again.
     pub(crate) fn turn_to(&mut self, server: Option<Host>) {
         self.route.turn_to(server);
         self.attempts.clear();
@@ -139,7 +137,8 @@ impl Node {
     /// answer before the deadline.
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
-        // The Sentinels are asked for an open connection only: a new connection looks the server up itself.
+        // If a connection is open, the Sentinels are asked whether its server is still the primary. A new connection
+        // looks up the primary itself.
         let route = self.route.clone();
         let connected = self.usable().is_some();
         let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };
@@ -158,8 +157,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times, each time for another lock: see [`Node::run_many`]. If the node answers, each call
-    /// has its own answer or fault.
+    /// Runs a script several times, each time for another lock: see [`Node::run_many`]. A fault that may be about a
+    /// single lock is the result of one call; any other fault is the result of all calls.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -209,7 +208,6 @@ impl Node {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
 
-    /// The address of the node's server.
     fn server(&self) -> Address {
         self.route.server().map_or_else(|| self.address().clone(), |server| self.address().at(&server))
     }
@@ -487,7 +485,7 @@ impl Node {
     }
 }
 
-/// The outcome of one request, in this time at most.
+/// The outcome of one request; [`Fault::TimedOut`] after `timeout`.
 async fn in_time<T>(timeout: Duration, request: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     within(Boot::now() + timeout, request).await.unwrap_or(Err(Fault::TimedOut))
 }

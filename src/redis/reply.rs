@@ -3,7 +3,6 @@
 use super::fault::Fault;
 use redis::Value;
 
-/// The reply to a script or to another command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reply {
     #[default]
@@ -15,9 +14,9 @@ pub(crate) enum Reply {
     List(Vec<Reply>),
 }
 
-/// A type that the replies of one script are parsed into.
+/// A type into which the replies of scripts are parsed.
 pub(crate) trait FromReply: Sized {
-    /// The parsed reply; none for a reply that the script never gives.
+    /// The parsed reply; none for a reply that no script gives.
     fn from_reply(reply: &Reply) -> Option<Self>;
 
     /// True if a lease rests on this reply, so that `--replicas` applies.
@@ -85,7 +84,7 @@ impl Reply {
         self.items().get(at).unwrap_or(&Reply::Nil)
     }
 
-    /// The items of a list.
+    /// The items of a list; empty for any other reply.
     pub(crate) fn items(&self) -> &[Reply] {
         match self {
             Reply::List(items) => items,

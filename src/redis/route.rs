@@ -23,7 +23,7 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and servers that
+    /// The servers of a Cluster that are tried after its seeds: masters that another server named, and servers that
     /// reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
@@ -78,12 +78,12 @@ impl Route {
         self.server.borrow().clone()
     }
 
-    /// Sends the next request to this server; with none, the server is looked up again.
+    /// Sends the next request to this server; with none, the next connection looks the server up again.
     pub(super) fn turn_to(&self, server: Option<Host>) {
         self.server.replace(server);
     }
 
-    /// True if a server other than this was last named.
+    /// True if a server other than `server` was last named.
     pub(super) fn has_left(&self, server: Option<&Host>) -> bool {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }
@@ -120,8 +120,8 @@ impl Route {
         Ok(())
     }
 
-    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, after the
-    /// last try, and for an address that names no Cluster.
+    /// Follows the redirection of a request that a Cluster has not executed. True if the request is to be sent again;
+    /// false for every other error, after the last try, and for an address that names no Cluster.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -143,7 +143,7 @@ impl Route {
         Ok(true)
     }
 
-    /// Avoids this server for the next entry to the Cluster: it may be cut off, or have left.
+    /// Avoids this server for the next entry to the Cluster: the server may be cut off, or may have left.
     fn avoid(&self, server: Host, seeds: &[Host]) {
         let mut later = self.later.borrow_mut();
         later.retain(|one| *one != server);

@@ -17,23 +17,24 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The prefix of all further keys that the script may use, and the rest of each key's name, with the key's type.
+    /// The prefix of the lock's other keys; and for each of these keys the rest of its name, and its type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
 /// The way of a call to a node whose connection may be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// The call goes once, over a new connection if the last request got no answer.
+    /// The call goes once, over a new connection if the last request got no answer and was not [`Delivery::InOrder`].
     Once,
-    /// The call goes once, over the connection of the request that it undoes, and with the script's body unless this
-    /// connection has just sent the body. So the call arrives behind that request, and is executed even if the caller
-    /// does not wait for the answer.
+    /// The call undoes a request. The call goes once, over the connection of that request, and with the script's body
+    /// unless this connection has just sent the body. So the call arrives behind that request, and is executed even if
+    /// the caller does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
-    /// The call goes over the open connection, and again over a new one after each pause with no answer. The first
-    /// answer counts, even the answer to an earlier hedged call with the same script.
+    /// The call goes first like [`Delivery::Once`], and again over a new connection after each pause with no answer,
+    /// unless it follows an unanswered [`Delivery::InOrder`]. The first answer counts, even the answer to an earlier
+    /// hedged call with the same script.
     Hedged(Duration),
 }
 
@@ -47,7 +48,7 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
-    /// The same call with one more key, behind all others.
+    /// The same call with `key`, if there is one, behind all other keys.
     pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
         self.keys.extend(key);
         self

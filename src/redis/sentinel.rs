@@ -50,11 +50,12 @@ pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot
 #[derive(Debug)]
 pub(crate) struct SentinelView {
     pub(crate) primary: Host,
-    /// The reason why the Sentinels could not agree on a failover now.
+    /// The reason why the Sentinels could not agree on a failover now; none if they could, or if that is not known.
     pub(crate) no_quorum: Option<String>,
 }
 
-/// The views of all Sentinels, or their faults within `patience`; empty if there are no Sentinels.
+/// The name of each Sentinel, with its view, or with its fault if it gives no view within `patience`; empty if the
+/// address names no Sentinels.
 pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<SentinelView, Fault>)> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else { return Vec::new() };
     let asked = sentinels.iter().map(|sentinel| async move {
@@ -112,7 +113,8 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // The first command names the replica that is being promoted; the second gives the epoch.
+        // During a failover, the first command names the new primary before the second does. The second gives the
+        // epoch.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);

@@ -7,19 +7,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest number of bytes to read between two requests: an endless reply must not fill this machine's memory. A
-/// page of locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a
+/// The limit of the memory for replies between two requests, in bytes: an endless reply must not fill this machine's
+/// memory. A page of locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a
 /// subscription that reaches the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
-/// The memory of a value apart from its text, in bytes. Lines are counted in place of values: each value ends at least
-/// one line.
+/// The memory of a value apart from its text, in bytes. Lines are counted in place of values: a value has at least one
+/// line.
 const VALUE: usize = 64;
 
-/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server has sent more than [`LONGEST_REPLY`].
+/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server's replies need more than [`LONGEST_REPLY`].
 ///
-/// A server that has too many clients, or is in protected mode, says so unasked, and takes no request. These last words
-/// become the answer to the first request: the stream reads nothing before that request, and a request that the server
-/// no longer takes does not end the stream before the words are read.
+/// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. The
+/// error becomes the answer to the first request: the stream reads nothing before that request is written, and takes a
+/// failed write for a success, so that the error is read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
     /// A copy of the descriptor of a TCP socket; none for a Unix socket, or if no descriptor was free.
@@ -63,7 +63,7 @@ impl AsyncWrite for ServerStream {
         self.is_asked = true;
         self.reader.take().into_iter().for_each(Waker::wake);
         match Pin::new(&mut self.socket).poll_write(cx, bytes) {
-            // The reader meets the end too, after the server's last words.
+            // The reader finds the closed connection, too, after the server's error.
             Poll::Ready(Err(error)) if is_end(&error) => Poll::Ready(Ok(bytes.len())),
             written => written,
         }

@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Err
 /// read once. A failure is retried as in [`FileValue::new`].
 ///
 /// # Errors
-/// The file that cannot be read or used.
+/// The file that cannot be read or used; or that this system has no certificates to trust.
 pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
@@ -145,7 +145,7 @@ impl TimeProvider for AheadClock {
 }
 
 /// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. An open connection
-/// may fail so too, since some servers reject the client's certificate only after the handshake.
+/// may fail for lack of trust, too, since some servers reject the client's certificate only after the handshake.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter: read it and list it as known in the functions of its schemes; put the
-/// default into [`Url::of`], an accessor into address.rs, the name into redlock.man. Send the parameter in connect.rs
-/// if a refusal fails the node, else in connection.rs and listen.rs. Reset the parameter in `Address::of_sentinel`,
-/// unless Sentinels take it.
+/// A URL in its parts. To add a parameter: read its value, and list its name as known, in the function of each scheme
+/// that has the parameter; put the default into [`Url::of`], an accessor into address.rs, the name into redlock.man.
+/// Send the parameter in connect.rs if a refusal fails the node, else in connection.rs and listen.rs. Reset the
+/// parameter in `Address::of_sentinel`, unless Sentinels take it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -37,9 +37,9 @@ pub(crate) enum Deployment {
         service: String,
         login: Login,
     },
-    /// The primary of a lock's slot, known to any of these nodes of the Cluster.
+    /// The primary of a lock's slot, known to any of these servers of the Cluster.
     Cluster(Vec<Host>),
-    /// The server of `local:`, in this directory or the user's default one.
+    /// The server of `local:`, in this directory, or in the user's default directory.
     Local(Option<PathBuf>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Host {
     pub(crate) port: u16,
 }
 
-/// A user and a password; empty if the URL gives none.
+/// The user and the password of a URL, as far as the URL gives them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
@@ -222,7 +222,7 @@ fn local(rest: &str) -> Result<Url, String> {
     if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
         return Err("the directory must be absolute: local:/var/lib/redlock".to_owned());
     }
-    // No user and password of the settings: the permissions of the directory decide who may connect.
+    // The password of the options does not apply: the permissions of the directory decide who may connect.
     Ok(Url { own_login: true, ..Url::of(Deployment::Local(directory)) })
 }
 
@@ -296,8 +296,9 @@ fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
     Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The parameters after the `?` of a URL. A parameter that is not `known` is refused, since it might name the database,
-/// and not shown, since it may be the rest of a password. `protocol` is for other clients, and changes nothing here.
+/// The parameters after the `?` of a URL. A parameter that is not `known` is refused, since it might name the database.
+/// The refusal does not show the parameter, which may be the rest of a password. `protocol` is for other clients, and
+/// changes nothing here.
 fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();

@@ -36,7 +36,7 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// Takes the locks, and puts each grant in its place. The renewal of a lease runs on while further locks are taken: if
+/// Takes the locks, and puts the grants into `places`. The renewal of a lease runs on while further locks are taken: if
 /// each further lock began all renewals again, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
@@ -57,7 +57,7 @@ async fn acquire_each<'a>(
     Ok(())
 }
 
-/// Takes one more lock, within the rest of the wait that began at `begin`, and reports it.
+/// Takes one more lock, within the rest of the wait that began at `begin`, and reports the lock as acquired.
 async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,

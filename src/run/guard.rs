@@ -2,9 +2,9 @@
 //! process, lives, and then releases it. When the lease is lost, the guard stops the watched process and its
 //! descendants by the timeline of `run`.
 //!
-//! redlock forks the guard before it has a runtime or a connection. The guard reports over a socket that it is ready,
-//! and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: it is not the
-//! parent of the watched process, and nothing watches over the guard.
+//! redlock forks the guard before redlock has a runtime or a connection. The guard reports over a socket that it is
+//! ready, and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: the
+//! guard is not the parent of the watched process, and nothing watches over the guard.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -32,12 +32,12 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(5);
 /// The time after which the guard gives up on processes that SIGKILL has not ended.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time between SIGTERM and SIGKILL to the watched process if the guard fails.
+/// The time between SIGTERM and SIGKILL to the watched process if the guard panics.
 const LAST_CHANCE: Duration = Duration::from_millis(100);
 /// The time that a killed guard has to end.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
-/// The watched process, and the guard's work for it.
+/// The watched process, and the options for the guard.
 #[derive(Debug)]
 pub(crate) struct GuardTask {
     pub(crate) watched: Arc<Handle>,
@@ -46,7 +46,8 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message: the guard can renew a lease, or renews the lease that redlock sent, or failed with this errno.
+/// The guard's message. `Ok`: the guard is ready for a lease, or, once redlock has sent the lease, has it. `Err`: the
+/// guard failed with this errno.
 type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping this kills the guard.
@@ -61,8 +62,8 @@ pub(crate) struct Guard {
 /// The process that `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if the process is gone, is another user's, or is the machine's init; else the kernel's, and the
-/// errors of [`can_see_processes`].
+/// [`Error::Usage`] if the process is gone, is another user's, or is the machine's init; else the kernel's errors, and
+/// those of [`can_see_processes`].
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
     // Every process descends from init. (In a container the script may be process 1, which is fine.)
@@ -167,8 +168,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
-    // From here on, a guard that panics stops the watched process (unless it may go on without the lease). redlock may
-    // report success only after this.
+    // From here on, a guard that panics stops the watched process (unless the process may go on without the lease).
+    // redlock must not report success before.
     task.stop_on_panic();
     socket.get().send(&Readiness::Ok(()))?;
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
@@ -186,7 +187,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// On a panic, which ends the renewal, first stops the watched process, unless it may go on without the lease.
+    /// On a panic, which ends the renewal, first stops the watched process, unless the process may go on without the
+    /// lease.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
@@ -204,7 +206,8 @@ impl GuardTask {
         }));
     }
 
-    /// Renews the lease until the watched process has ended, or the lease was released or lost. Returns the loss.
+    /// Renews the lease until the watched process has ended, or the lease was released or lost. Returns the loss; none
+    /// in the other two cases.
     async fn renew_lease(
         &self,
         watched: &Readable<&Handle>,

@@ -73,8 +73,8 @@ impl Messages {
         self.news(&format!("{reason}; trying again"));
     }
 
-    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: the first report of this
-    /// outage.
+    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: this is the first report of
+    /// the outage; further reports need `--verbose`. `going_on`: no job is stopped at `end`.
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };

@@ -30,7 +30,7 @@ impl Renewer {
         Renewer { messages, timeline, to_expiry, valid_until, outage: RefCell::new(None) }
     }
 
-    /// The end of validity as the nodes' answers have moved it; answers that prove a loss do not move it.
+    /// The end of validity, by the nodes' answers so far; answers that prove a loss do not move the end.
     pub(super) fn valid_until(&self) -> Boot {
         self.valid_until.get()
     }
@@ -93,8 +93,8 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // V has not moved if it depends on another node's older confirmation; `retry` then keeps the loop
-                    // from asking at once.
+                    // The end of validity has not moved if it depends on another node's older confirmation; `retry`
+                    // then keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {

@@ -20,7 +20,6 @@ use std::cell::OnceCell;
 use std::pin::pin;
 use std::time::Duration;
 
-/// A job under its leases.
 pub(super) struct Supervision<'a> {
     supervisor: &'a Supervisor,
     /// The names of the locks, in their order.
@@ -52,7 +51,7 @@ impl<'a> Supervision<'a> {
         self.renewers[0].timeline.renew_at(lease.valid_until())
     }
 
-    /// Sends the keeper the deadline of the job, unless the job is being stopped.
+    /// Sends the keeper the deadline of the job, and sets the watchdog, unless a lease is known to be lost.
     pub(super) fn send_deadline(&self) {
         if self.loss.get().is_some() {
             return;
@@ -285,7 +284,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// The first of the signals from before the start that ends a run without a job.
+/// The first signal from before the start that ends a run without a job; none if no signal does.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::time::Duration;
 
-/// A call of `run`; every combination of these fields is safe.
+/// A call of `run`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
@@ -32,7 +32,7 @@ pub(crate) struct Job {
 /// Signals that go to the whole job.
 const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 
-/// Signals that go to the command alone.
+/// Signals that go to the command alone, except SIGHUP when the terminal goes away: see [`Supervisor::forward`].
 const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
 
 pub(super) struct Supervisor {

@@ -5,9 +5,9 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! A try that times out takes a whole step S, or 5 s if S is longer. After a try that fails sooner, the next follows after
-//! a pause. The tries go on until TERM. So the lease survives every outage shorter than a third of its ttl, whenever the
-//! outage begins.
+//! If a try times out, the next try begins a step S (at most 5 s) after the beginning of that try. If a try fails
+//! sooner, the next try follows after a pause. The tries go on until TERM. So with the default grace the lease survives
+//! every outage shorter than a third of its ttl, whenever the outage begins.
 
 use crate::keeper::Deadline;
 use crate::lock::{less_drift, renewal_interval};

@@ -1,5 +1,5 @@
-//! In `run`, the watchdog goes off if the keeper gives no sign, or no further sign, that it is killing the job when it
-//! should. In a guard, the watchdog goes off when SIGTERM is due.
+//! In `run`, the watchdog goes off if the job has to be killed, and the keeper gives no sign, or no further sign, of
+//! killing the job. In a guard, the watchdog goes off when SIGTERM is due.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};

@@ -1,7 +1,7 @@
 //! The clock for everything about a lease. This clock counts the time that the machine sleeps; `std::time::Instant`
 //! does not (rust-lang/rust#87906).
 //!
-//! The tests (tests/main.rs) include this file by its path, for the models, so it imports nothing of redlock.
+//! The tests (tests/main.rs) include this file by its path, for the models, so this file imports nothing of redlock.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -34,7 +34,7 @@ impl Boot {
         self.since(Boot::now())
     }
 
-    /// The time from `earlier` to this point; zero when `earlier` is the later one.
+    /// The time from `earlier` to this point; zero if `earlier` is later than this point.
     pub(crate) fn since(self, earlier: Boot) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -74,7 +74,8 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02 +0100`.
+/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02 +0100`. None for a time
+/// that is too large.
 pub(crate) fn local_date(since: Duration) -> Option<String> {
     let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
     let mut parts = MaybeUninit::uninit();

@@ -14,12 +14,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The longest file to read, in bytes, since the path may be an endless device.
+/// A file of this many bytes is too long to read: the path may be an endless device.
 const LONGEST: u64 = 1 << 20;
 /// The time for a pipe or a device to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Keeps open(2) from waiting for the other end of a pipe, and from making a terminal the controlling one.
+/// Keeps open(2) from waiting for the other end of a pipe, and from making a terminal the controlling terminal.
 const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
 /// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
@@ -57,7 +57,7 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
     }
 }
 
-/// The length of a file.
+/// The length of a file in bytes; 0 if the kernel does not tell the length.
 pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }

@@ -36,7 +36,7 @@ pub(crate) fn home() -> Option<PathBuf> {
     absolute("HOME").or_else(|| passwd(5).map(PathBuf::from))
 }
 
-/// The absolute path in this environment variable.
+/// The absolute path in this environment variable, if there is one.
 pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -48,7 +48,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found.ok().filter(|file| file.is_absolute())
 }
 
-/// A field of this user's line in /etc/passwd; none when it is empty.
+/// A field of this user's line in /etc/passwd; none if the field is empty, or if there is no line.
 fn passwd(field: usize) -> Option<String> {
     let uid = Uid::effective().to_string();
     let all = std::fs::read("/etc/passwd").ok()?;

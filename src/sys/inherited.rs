@@ -18,8 +18,8 @@ static AT_START: AtomicU8 = AtomicU8::new(0);
 /// signals, so that the write fails instead: the file behind standard error may have reached the `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
-/// Records the initial state, then does the work of std's start-up code: opens /dev/null for closed standard
-/// descriptors, and ignores SIGPIPE (and SIGXFSZ).
+/// Records the initial state, then opens /dev/null for closed standard descriptors and ignores SIGPIPE, as std's
+/// start-up code does in other programs. Ignores SIGXFSZ, too.
 pub(crate) fn record_start_state() {
     let mut bits = 0;
     for descriptor in 0..3 {
@@ -56,7 +56,7 @@ pub(crate) fn was_closed(descriptor: u8) -> bool {
     AT_START.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
-/// True if SIGPIPE was ignored when this process started. Now it is always ignored.
+/// True if SIGPIPE was ignored when this process started. Since then this process ignores SIGPIPE in any case.
 pub(crate) fn was_sigpipe_ignored() -> bool {
     AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
 }

@@ -1,6 +1,6 @@
-//! The operating system: clock, processes, signals, terminal. All `unsafe` code except C's main. No domain words.
+//! The operating system: clock, processes, signals, terminal. All `unsafe` code except C's main. Nothing about locks.
 //!
-//! Linux only: signalfd, timerfd, child subreapers, parent-death signals and /proc have no counterpart elsewhere.
+//! Linux only: the code needs signalfd, timerfd, pidfds, child subreapers, parent-death signals and /proc.
 
 pub(crate) mod clock;
 pub(crate) mod files;

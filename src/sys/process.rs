@@ -188,8 +188,8 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its parent, and tries the calls of [`Handle`]: a
-/// refusal must come now, before there is a job.
+/// Makes this process the parent of every descendant that loses its parent, and tries to open a [`Handle`] and to
+/// signal by it: a refusal must come now, before there is a job.
 ///
 /// # Errors
 /// The sandbox's, if it refuses a call.
@@ -198,7 +198,7 @@ pub(crate) fn adopt_orphans() -> nix::Result<()> {
     Handle::open(unistd::getpid().as_raw())?.signal(0)
 }
 
-/// True if this process is in the kernel's first pid namespace, and so in no container.
+/// True if this process is in the kernel's first pid namespace: there process 1 is the init of the machine.
 pub(crate) fn is_in_initial_namespace() -> bool {
     // The kernel's PID_NS_INIT_INO.
     fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]"))
@@ -298,13 +298,13 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
     let session = unistd::getsid(Some(child));
-    // Nearly all children of a keeper are in its session, or lead a session; for these no file is read.
+    // Nearly all children of a keeper are in the keeper's session, or lead a session; for these no file is read.
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
     let process = Path::new("/proc").join(child.to_string());
     let Some(directory) = link_target(&process.join("cwd")) else { return false };
-    // A daemon of the job may have such a file too, but has no reason to keep the directory open.
+    // A daemon of the job may read a file of this name too, but has no reason to keep the directory open.
     link_target(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
         && fs::read_dir(process.join("fd")).is_ok_and(|mut open| {
             open.any(|one| one.is_ok_and(|one| link_target(&one.path()).as_ref() == Some(&directory)))
@@ -381,7 +381,7 @@ impl Program {
         // SAFETY: the child may have written to `errno` while this process stood still; a volatile read keeps the
         // compiler from assuming otherwise.
         match unsafe { (&raw const setup.errno).read_volatile() } {
-            // The errno is also zero if a signal ended the child before exec; its status shows that.
+            // The errno is also zero if a signal ended the child before exec; the child's status then shows the signal.
             0 => Ok(pid),
             errno => {
                 wait_for(pid);
@@ -408,9 +408,9 @@ struct ChildSetup<'a> {
 }
 
 impl ChildSetup<'_> {
-    /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each must reach the child
-    /// exactly once: if a Ctrl-C is lost, the job goes on; if a Ctrl-Z is lost, the job goes on without renewals, since
-    /// redlock is stopped; and many programs take a second Ctrl-C for "at once".
+    /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each key must reach the
+    /// child exactly once: if a Ctrl-C is lost, the job goes on; if a Ctrl-Z is lost, the job goes on without renewals,
+    /// since redlock is stopped; and many programs take a second Ctrl-C for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
     /// only in the parent came before the child existed, and a signal that is pending in both has reached the child

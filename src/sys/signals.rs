@@ -73,8 +73,8 @@ pub(crate) fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, so that its parent sees how the command ended. Leaves no core, since only the
-/// command's core is useful. Returns if the signal cannot end this process, as for process 1.
+/// Ends this process by `signal`, which its parent then finds in the status. Leaves no core, since a core of this
+/// process is of no use. Returns if the signal cannot end this process, as for process 1.
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;

@@ -8,7 +8,8 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes it.
+/// Replaces these standard descriptors by /dev/null. If one was a pipe that the job has too, the other end of the pipe
+/// then notices when the job closes the pipe.
 ///
 /// # Errors
 /// The kernel's, for lack of a descriptor: the descriptors that are not replaced yet stay as they are.

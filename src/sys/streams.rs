@@ -21,10 +21,10 @@ use std::time::Duration;
 const KEPT: usize = 16 * 1024;
 /// The interval between attempts to write to a slow reader.
 const LOOK: Duration = Duration::from_millis(5);
-/// The bytes that clear a terminal's line: the cursor goes to its start.
+/// The bytes that clear a terminal's line, and put the cursor at the start of the line.
 const EMPTY_LINE: &str = "\r\x1b[K";
 
-/// Writes `line` and a line feed to standard error, above the live line if there is one.
+/// Writes `line` and a line feed to standard error, above the live line ([`draw`]) if there is one.
 pub(crate) fn say(line: &str) {
     with_errors(|errors| {
         errors.look();
@@ -33,8 +33,8 @@ pub(crate) fn say(line: &str) {
     });
 }
 
-/// Replaces the live line, the terminal's last line; an empty `text` removes it. Draws nothing while redlock is in the
-/// background, since the line then belongs to a shell or another job.
+/// Shows `text` as the live line, which stays the terminal's last line; an empty `text` removes the live line. Draws
+/// nothing while redlock is in the background, since the last line then belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {
     with_errors(|errors| {
         errors.look();
@@ -65,8 +65,8 @@ pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Rows and columns of the terminal that is standard output (1) or error (2); the usual numbers if the terminal does
-/// not tell.
+/// The rows and columns of the terminal that is standard output (1) or error (2): 24 and 80 if the terminal does not
+/// tell, or is none.
 pub(crate) fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
@@ -111,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // The file is opened for each line: before the next line the descriptor may be redirected to another file, and
-        // a pipe that stays open keeps its reader waiting.
+        // Standard error is opened anew for each line: the descriptor may be redirected before the next line, and a
+        // pipe that stays open keeps its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {
@@ -120,7 +120,7 @@ impl ErrorStream {
                 Ok(written) => drop(self.kept.drain(..written)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                // The reader is gone.
+                // Nothing can be written: for example, the reader is gone.
                 Err(_) => self.kept.clear(),
             }
         }
@@ -173,7 +173,7 @@ enum Target<'fd> {
     /// A pipe or a terminal, opened a second time with O_NONBLOCK.
     Reopened(OwnedFd),
     Socket(BorrowedFd<'fd>),
-    /// A pipe or a terminal that cannot be opened a second time: mostly that of another user.
+    /// A pipe or a terminal that cannot be opened a second time, mostly because it belongs to another user.
     Others(BorrowedFd<'fd>),
 }
 

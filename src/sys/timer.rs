@@ -19,7 +19,7 @@ impl Timer {
     /// Sets the timer to go off at `at`: at once if `at` has passed, and not at all for [`Boot::NEVER`].
     ///
     /// # Errors
-    /// A sandbox's; the kernel accepts every time that is not negative.
+    /// Only a sandbox refuses: the kernel accepts every time that is not negative.
     pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
         // Zero would switch the timer off.
         let at = at.since_boot().max(Duration::from_nanos(1));

@@ -44,7 +44,8 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The group, if it still contains a child of this process: otherwise its number may have been reused.
+    /// The group, if its number cannot have been reused: `child` is not reaped yet, or the group contains a child of
+    /// this process.
     fn live_group(self) -> Option<i32> {
         self.group.filter(|&group| self.child.is_some() || process::has_children_in(group))
     }
@@ -60,11 +61,11 @@ pub(crate) struct KillRound {
 }
 
 /// Sends `signal` to each descendant; with `wake`, SIGCONT follows, since a stopped process does not handle the signal.
-/// Since a large tree takes a while, `stop` is called before each process, with the number found so far; once it returns
-/// true, the rest gets no signal.
+/// A large tree takes a while, so `stop` is called before each process, with the number of processes found so far; once
+/// `stop` returns true, no further process gets the signal.
 ///
-/// No signal reaches a process that is forked meanwhile outside the group, or one that a signal handler forks to clean
-/// up.
+/// The signal misses a process that is forked meanwhile outside the group, and a process that a signal handler forks to
+/// clean up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
@@ -84,8 +85,8 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         let Some((now, handle)) = present(process) else { continue };
-        // A process that joins or leaves the group while it is signalled gets the signal once or twice; only one that
-        // leaves and comes back may miss it.
+        // A process that joins or leaves the group while the group is signalled gets the signal once or twice; only a
+        // process that leaves and comes back may miss the signal.
         if !(is_reached(process) && is_reached(&now)) {
             let _ = handle.signal(signal);
         }
@@ -95,12 +96,12 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     }
 }
 
-/// The number of descendants that /proc shows; none if `stop`, called before each, returned true.
+/// The number of descendants that /proc shows; none if `stop`, which is called for each descendant, returned true.
 pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
     descendants(stop).map(|found| found.len())
 }
 
-/// Kills every child apart from the spared ones, and the known group if `first`. The children of a dead process become
+/// Kills every child that is not `spared`; if `first`, also the group of `root`. The children of a dead process become
 /// children of this process, so repeated calls, until no child is left, kill all descendants.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
@@ -117,8 +118,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // If a descendant created the child's session, all processes of the session are descendants. The signal to the
-        // child's group also reaches processes that fork and exit.
+        // A session other than that of this process was created by a descendant, so all processes of the session are
+        // descendants. The signal to the child's group also reaches processes that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -129,8 +130,9 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     killed
 }
 
-/// Kills every descendant that is not a child, as far as /proc shows it, since a chain of processes would otherwise
-/// reach this process one by one. Calls `alive` for each, with a growing number.
+/// Kills every descendant that is not a child, as far as /proc shows it: otherwise the processes of a long chain would
+/// become children of this process, and die, one by one. Calls `alive` for each process found and then for each kill,
+/// with a count.
 pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     let found = descendants(&mut |count| {
         alive(count);
@@ -144,7 +146,7 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     }
 }
 
-/// The most searches for processes that were forked while the others were being stopped.
+/// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
 /// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
@@ -152,7 +154,7 @@ const ROUNDS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
-    /// The processes that /proc has shown, the root included.
+    /// The processes found so far, the root included, without those that had ended at the last look.
     seen: Vec<Process>,
 }
 
@@ -187,8 +189,8 @@ impl Descendants<'_> {
         round
     }
 
-    /// Kills all, after stopping all but the root: a process that runs may fork. The root's parent would notice that
-    /// the root is stopped; sudo(8) would stop itself then, for good. The root is killed first: after the end of its
+    /// Stops all but the root, since a process that runs may fork, and then kills all. The root is not stopped, since
+    /// its parent would notice: sudo(8) would then stop itself for good. The root is killed first: after the end of a
     /// child, the root would go on with its next command.
     pub(crate) fn kill(&mut self) -> KillRound {
         let root = self.root.pid();
@@ -230,7 +232,7 @@ impl Descendants<'_> {
     }
 }
 
-/// The process as it is now; none once it has ended.
+/// The process as it is now; none once it has ended, or for lack of a descriptor.
 fn present(process: &Process) -> Option<(Process, Handle)> {
     let handle = Handle::open(process.pid).ok()?;
     let now = look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())?;
@@ -260,8 +262,8 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// All descendants of this process, parents before children; none if `stop`, called before each with the number found
-/// so far, returned true.
+/// All descendants of this process, parents before children; none if `stop` returned true. `stop` is called for each
+/// descendant, with the number of processes found so far.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = look_at(us).into_iter().collect();
@@ -300,9 +302,8 @@ fn children_of_thread(directory: &str) -> Option<Vec<i32>> {
     Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
-/// Reads /proc/PID/stat.
 fn look_at(pid: i32) -> Option<Process> {
-    // A name need not be UTF-8.
+    // The program's name need not be UTF-8.
     parse(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 

@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(100);
 /// a host lookup that hangs.
 ///
 /// # Errors
-/// The system's, for lack of a descriptor.
+/// The system's error if no descriptor is free.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(future);

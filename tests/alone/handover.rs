@@ -31,7 +31,7 @@ fn the_next_in_line_takes_a_released_lock_at_once() {
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    // These times include a process that releases. No waiter looks often enough to be so quick without a call.
+    // These times include the run of `redlock release`.
     assert_within(ms(50), ms(200), &times);
 }
 

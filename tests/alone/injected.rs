@@ -1,5 +1,5 @@
-//! In each trial one system call of redlock's processes fails or is interrupted, or the process is killed there. No job
-//! runs twice, no process is left, the status is one of README's table, and redlock's lines say why.
+//! In each trial one system call of redlock's processes fails or is interrupted, or the process is killed at the call.
+//! No job runs twice, no process is left, the status is one of README's table, and redlock's lines say why.
 
 use crate::support::{
     Caller, Directory, Ended, Fault, Faults, Finished, Moment, Redis, SOON, Test, acquire_for, any, eventually, rounds,
@@ -31,7 +31,6 @@ const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_wait4, &[Errno::EINTR]),
 ];
 
-/// All faults that can happen at this moment.
 fn faults_at(moment: &Moment) -> Vec<Fault> {
     let errors = ERRORS.iter().find(|(call, _)| *call == moment.call).map_or(&[][..], |(_, errors)| errors);
     [Fault::Kill].into_iter().chain(errors.iter().copied().map(Fault::Error)).collect()
@@ -46,7 +45,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Makes the call, with a lease if the call needs one, and judges its end.
+    /// Makes the call, with a lease if the call needs one, and judges how the call ended.
     fn play(&self, faults: &Arc<Faults>) -> Finished {
         let token = self.line.contains("TOKEN").then(|| acquire_for(self.redis, "backup", "10s"));
         let file = self.runs.path().join("runs");

@@ -1,4 +1,4 @@
-//! How long before the expiry a job is dead, with short leases, large jobs and both cores busy.
+//! How long before the expiry a job is dead, with short leases, large jobs and two busy cores.
 
 use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, cut_off_many, eventually, redlock, rounds};
 

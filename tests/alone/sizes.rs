@@ -5,7 +5,7 @@ use crate::lock::sizes::{LATER, dead_waiters, token};
 use crate::support::{Redis, any, redlock, rounds};
 use nix::sys::signal::Signal;
 
-/// The sizes of a crowd, each with the longest time (µs) that a script may take beside such a crowd.
+/// The sizes of a crowd of holders or waiters, each with the longest time (µs) that a script may take beside the crowd.
 const SIZES: [(usize, i64); 2] = [(1_000, 5_000), (10_000, 60_000)];
 
 const LINES: [&str; 28] = [
@@ -56,8 +56,8 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// Acquires the lock with this claim, and adds `count` holders that are like the first, but have a longer host name. Their
-/// leases end at `ends` (ms since 1970). Their runs go on; if `kept`, their jobs have ended. Fills the log.
+/// Acquires the lock with `claim`, and adds `count` copies of the holder, with a longer host name, and with leases that
+/// end at `ends` (ms since 1970). If `kept`, the jobs of the copies have ended. Fills the log.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
@@ -83,7 +83,6 @@ fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     redis.command(&["EVAL", FILL, "0", &first, ends, &count.to_string(), if kept { "kept" } else { "" }]);
 }
 
-/// The kinds of crowds.
 const CROWDS: [(&str, Gather); 7] = [
     ("places", |redis, count| held(redis, count, "--slots 10000", LATER, false)),
     ("readers", |redis, count| held(redis, count, "--shared", LATER, false)),

@@ -32,7 +32,6 @@ pub(super) struct Arena {
     pub(super) results: Mutex<Results>,
 }
 
-/// The results of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
@@ -131,7 +130,8 @@ impl Contender<'_> {
         self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
     }
 
-    /// The words that start a section with these locks, and the status with which the section ends.
+    /// The words that start a section with these locks, and the status with which the section ends. `ways`: see
+    /// section.c.
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
         let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
@@ -218,8 +218,8 @@ impl Contender<'_> {
         self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// Calls a run inside a run, whose section has both locks. Without --whole, processes that the outer command leaves
-    /// would run on without the outer lock.
+    /// Calls a run inside a run: the section of the inner run has both locks. Without --whole, processes that the outer
+    /// command leaves would run on without the outer lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -256,7 +256,7 @@ impl Contender<'_> {
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
     }
 
-    /// A script whose lease is not renewed by a process: it acquires, extends and releases, and never works after its lease.
+    /// A script without a guard: the script acquires, extends and releases, and never works after its lease.
     fn script(&mut self) {
         let slots = self.chance.percent(20);
         let kind = if slots { 'p' } else { self.chance.one_of(&['x', 'x', 's']) };
@@ -334,8 +334,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Holds a lock for this long at a time, in jobs that ignore SIGTERM, until the attack is over and such a lease has
-    /// been lost.
+    /// Holds a lock for `milliseconds` at a time, in jobs that ignore SIGTERM, until the attack is over and one of the
+    /// leases has been lost.
     pub(super) fn hold(&mut self, milliseconds: &str) {
         while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
             let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
@@ -383,7 +383,7 @@ impl Contender<'_> {
     }
 }
 
-/// The binary under attack.
+/// A call of the binary under attack.
 pub(super) fn redlock(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.args(arguments);

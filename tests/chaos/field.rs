@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 /// The longest ttl of an attack, and so the quarantine if servers forget.
 pub(super) const LONGEST: Duration = ms(4000);
-/// The shortest ttl. No server's clock jumps ahead by more than README allows for this ttl: 1 % and 2 ms.
+/// The shortest ttl. A fault sets a server's clock ahead by at most what README allows for this ttl: 1 % and 2 ms.
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
-/// How many ways lead to the same servers. Each contender uses one way, and each way has faults of its own.
+/// How many ways lead to the same masters. Each contender uses one way, and each way has faults of its own.
 pub(super) const PATHS: usize = 3;
 
 /// How far the clocks of the contenders' hosts are ahead, in microseconds. If servers forget, the clocks must not
@@ -57,7 +57,8 @@ impl FromStr for Servers {
 /// Servers, with the ways to them.
 pub(super) struct Field {
     kind: Kind,
-    /// The servers remember their keys over a restart. If not, the quarantine covers leases from before a restart.
+    /// True if the servers remember their keys over a restart. If not, the quarantine covers leases from before a
+    /// restart.
     pub(super) durable: bool,
     /// When a server was last started again. The server has forgotten everything unless `durable`.
     forgot_at: Option<Instant>,
@@ -184,7 +185,7 @@ impl Field {
         }
         while at < length {
             let fault = self.fault(chance);
-            // No other fault of the first way may meet an outage: the undoing of that fault would end the outage.
+            // No `Fault::Way` of the first way may meet an outage: the undoing of that fault would end the outage.
             let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
             if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
                 plan.push((at, fault));
@@ -253,7 +254,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault. If the fault must be undone, returns the time until then, and the way.
+    /// Carries out a fault. If the fault must be undone, returns after how long, and how.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {

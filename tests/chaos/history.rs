@@ -1,4 +1,5 @@
-//! The history: lines that the sections write, and the judgement on the lines. `section.c` writes such lines too.
+//! The history: lines that the sections of this process and the sections of jobs (`section.c`) write, and the judgement
+//! on the lines.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};

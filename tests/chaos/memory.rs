@@ -79,7 +79,6 @@ fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
     violations
 }
 
-/// The tests of the judge.
 mod tests {
     use super::{Told, compare};
     use crate::chaos::history::Line;

@@ -29,7 +29,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
-/// the first way, which has the outages. So this number is a multiple of PATHS.
+/// the first way, which has the outages. So CONTENDERS is a multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts. The checks after the attack take about as long again.
 const SHORT: Duration = Duration::from_secs(12);
@@ -241,8 +241,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes it after that time. Returns
-/// when no such fault is left.
+/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes the fault after that time.
+/// Returns when nothing is left to carry out or to undo.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();

@@ -1,9 +1,10 @@
 /* A critical section, judged by the kernel: section DIRECTORY MILLISECONDS WAYS STATUS LOCK:KIND...
  *
- * KIND is x (exclusive), s (shared), p (the slot in REDLOCK_SLOT) or n and a number (exclusive, --newest; the number
- * stands for the slot). For each lock the section takes flock on a file (.judge), without blocking. If the flock is
- * refused, another section has the same lock at the same time. Every process of a section keeps the flock: the section
- * lasts until the last process has ended. The section appends each event to DIRECTORY/history, for history.rs.
+ * KIND is x (exclusive), s (shared), p (the slot in REDLOCK_SLOT) or n and a number (exclusive, --newest; the history
+ * has this number in place of a slot). For each lock the section takes flock on a file (.judge), without blocking. If
+ * the flock is refused, another section has the same lock at the same time. Every process of a section keeps the flock:
+ * the section lasts until the last process has ended. The section appends each event to DIRECTORY/history, for
+ * history.rs.
  * Sections that end by a clock, and not by redlock, have other files (.bounded). Here their flock is only tried.
  * STATUS: above 128 the section ends by signal STATUS - 128.
  * WAYS: d: SIGTERM is ignored; k: the section has two more processes, one of them in a session of its own.

@@ -24,7 +24,8 @@ enum Which {
     Systems,
 }
 
-/// A call of redlock that may not read this file, and has no other setting; None without a mount namespace.
+/// A call of redlock that may not read this redlock.conf, and has no other setting; None where no mount namespace can
+/// be made.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");

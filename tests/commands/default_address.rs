@@ -1,5 +1,6 @@
-//! A call that names no server uses the default address, and says so. A call with a variable such as REDLOCK_URL, which
-//! means the address, is refused. Both hold with -q too, with or without a Redis on this machine.
+//! A call that names no server uses the default address, and says so if a lock or the exit status depends on the
+//! server. A call with a variable such as REDLOCK_URL, which means the address, is refused. Both hold with -q too, with
+//! or without a Redis on this machine.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
@@ -83,7 +84,8 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
 #[test]
 fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
     let Some(network) = Network::new() else { return };
-    // A crontab without the variable, with an empty one, with another program's, and with a misspelt one.
+    // A crontab without the variable, with an empty variable, with a variable of another program, and with a misspelt
+    // variable.
     let mistakes = [
         ("LANG", "C"),
         ("REDLOCK_REDIS", ""),

@@ -1,4 +1,4 @@
-//! `redlock doctor`: each way in which servers can be unfit for locks is provoked, and found.
+//! `redlock doctor`: the tests make servers unfit for locks in many ways, and doctor finds each.
 
 use crate::support::{
     Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, Test, Tls, Where, acquire_for, any, eventually, free_port,

@@ -31,7 +31,7 @@ enum Way {
     Forced,
     RedlockKilled,
     KeeperKilled,
-    /// The server restarts while the job runs; with `empty`, it has forgotten everything.
+    /// The server restarts while the job runs; with `empty`, the server forgets everything.
     Restart {
         empty: bool,
     },

@@ -129,7 +129,7 @@ fn the_latest_hundred_hosts_are_kept_for_as_long_as_the_log() {
     host(100);
     assert_eq!(redis.query::<u32>(&["ZCARD", VISITS]), 100);
     assert_eq!(redis.query::<Option<String>>(&["ZSCORE", VISITS, "web-99"]), None, "the one that came first");
-    // The end of a run renews the expiry of the log, and of this key.
+    // The end of a run renews the expiry of the log and of the visits.
     for key in [VISITS, "{redlock:backup}:\u{1f}log"] {
         redis.command(&["PEXPIRE", key, &(50 * DAY_MS).to_string()]);
     }
@@ -166,7 +166,7 @@ fn too_few_hosts_are_told_with_those_that_came_before() {
     morning("--min-hosts 2 --format nagios").stdout(like(format!("OK - {well} | 'backup'=<n>s\n"))).run();
     let object = morning("--min-hosts 4 --format json").status(1).stdout(any()).run().json();
     assert_eq!(object["hosts"].as_array().unwrap().len(), 4);
-    // A failed run is a visit, too. A visit in the future does not count: the server's clock was changed.
+    // A failed run is a visit, too.
     redis.clock().set(80 * HOUR);
     redlock(&redis, "run -q backup -- false").on_host("web-9").status(1).run();
     let failed =
@@ -175,6 +175,7 @@ fn too_few_hosts_are_told_with_those_that_came_before() {
         .status(1)
         .stdout(like(format!("{failed}; and only 1 of 2 hosts came: web-4 last came <any>\n")))
         .run();
+    // A visit in the future does not count: the server's clock was changed.
     redis.clock().set(75 * HOUR);
     morning("--min-hosts 3")
         .status(1)
@@ -264,9 +265,9 @@ fn nightly() -> String {
     line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ").replace("/usr/local/bin/backup", "true")
 }
 
-/// A month of nights by the server's clock: the hosts come within seconds of 03:00, in changing order. web-2 is off for
-/// a night, web-3 asks another server for four nights, web-4 loses its crontab. The check at 07:30 names each missing
-/// host, and no other.
+/// A month of nights by the server's clock: each night the hosts come within seconds, in changing order. web-2 is off
+/// for a night, web-3 asks another server for four nights, web-4 loses its crontab. The check 4.5 hours later names
+/// each missing host, and no other.
 #[test]
 fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
     const HOSTS: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];

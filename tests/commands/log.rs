@@ -99,7 +99,7 @@ fn the_memory_lasts_for_a_hundred_days_after_the_last_run() {
                 _ => run.stdout.trim().parse().unwrap(),
             };
             assert!(left > days(100) - 60_000, "{kept}: {left} ms");
-            // Much later:
+            // As if 50 days had passed.
             for aged in ["log", "runs", "open", "ends"] {
                 redis.command(&["PEXPIRE", &part("backup", aged), &days(50).to_string()]);
             }
@@ -122,7 +122,7 @@ fn what_was_not_used_leaves_nothing() {
     redlock(&redis, "acquire backup").stdout_to(full).fails(74, ["\"backup\" was released"]).run();
     assert_eq!(outcomes(&redis, "backup"), ["released"]);
     redlock(&redis, "run -q backup -- nosuch").fails(127, ["nosuch"]).run();
-    // A script without its interpreter fails only when it is started: that is a run.
+    // A script without its interpreter fails only when it is started, so the log has a run.
     let directory = Directory::new();
     let broken = directory.without_interpreter();
     redlock(&redis, "run -q backup --").arg(broken).fails(127, ["interpreter"]).run();
@@ -161,7 +161,7 @@ fn a_node_that_has_not_heard_of_the_end_does_not_make_the_run_go_on() {
 fn what_an_older_version_takes_and_releases_is_not_taken_for_a_run_that_goes_on() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    // The older version's release, and its take.
+    // DEL is the release of an older version, SET its take.
     redis.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
     redis.command(&["SET", "redlock:backup", "5294ecab887e4ad3880ccf24c8387183", "PX", "60000"]);
     assert_eq!(outcomes(&redis, "backup"), ["expired"]);
@@ -426,8 +426,8 @@ fn ran_within_is_for_those_who_watch() {
     }
 }
 
-/// The samples of a text in Prometheus' format. Fails unless HELP and TYPE stand before the samples of their metric,
-/// these samples stand together, and each has labels of its own.
+/// The samples of a text in Prometheus' format. Fails unless HELP stands before the samples of its metric, each TYPE is
+/// right, the samples of a metric stand together, and no two of them have the same labels.
 fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
     let sample =
         regex_lite::Regex::new(r#"^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\}) ([0-9.]+)$"#).unwrap();

@@ -44,7 +44,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
         redis.command(&["RPUSH", &part("backup", "log"), &run]);
         redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
     };
-    // A success that is ahead by less than the 2h counts: it may be from before the change of the clock.
+    // A success that is ahead by less than the period, 2h, counts: it may be from before the change of the clock.
     ahead(3_600_000);
     redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";

@@ -4,7 +4,7 @@ use crate::support::{Redis, Test, any, like, redlock};
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
 const LINES: [(&str, &str); 156] = [
-    // A second argument: each command has an answer of its own.
+    // A second argument.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
     ("acquire x y", "'y'; acquire starts no command; use redlock run NAME -- COMMAND"),
@@ -24,7 +24,7 @@ const LINES: [(&str, &str); 156] = [
     ("extend x", "missing --token, which acquire printed"),
     ("release x", "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now"),
     ("acquire x --token t", "missing --reentrant; redlock acquire NAME"),
-    // The token that an acquire did not print.
+    // An empty token, as a script has it after a failed acquire.
     ("extend x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
     ("release x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
     ("release x --token=", "invalid value '' for '--token <T>': empty token: did acquire fail?"),

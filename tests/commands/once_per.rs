@@ -1,5 +1,6 @@
-//! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again, whatever
-//! fails, restarts or has its clock changed; and no call is refused for longer than twice the period.
+//! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again within the
+//! period, whatever fails or restarts, and if clocks change by less than the period. No call is refused for longer than
+//! twice the period.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -114,12 +115,13 @@ fn clocks_that_change_let_no_second_run_in_unless_that_is_due_by_all_of_them() {
             hosts.masters.iter().for_each(|master| master.clock().set(after));
             hosts.end(hosts.all("2h"), 0, 1, 1);
         }
-        // By 400 days: the success is forgotten, or lies too far ahead. All hosts together make one more run.
+        // The clocks change by 400 days: the success is forgotten, or lies too far ahead. All hosts together make one
+        // more run.
         for (before, after) in [(ms(0), LONG), (LONG, ms(0))] {
             let hosts = Hosts::ahead(masters, before);
             hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
             let change = |masters: &[Redis]| masters.iter().for_each(|master| master.clock().set(after));
-            // There is no run while another node knows of the success.
+            // No job runs while the first master, whose clock is unchanged, knows the success.
             change(&hosts.masters[1..]);
             hosts.end(hosts.all("2h"), 0, 1, 1);
             change(&hosts.masters);
@@ -215,7 +217,7 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
     job.stderr(said).run();
 }
 
-/// As README has it: redlock tells the success for 5 s, or for the rest of the lease if that is shorter.
+/// As README has it: redlock tries to report the success for 5 s, or for the rest of the lease if that is shorter.
 #[test]
 fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
     let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));

@@ -85,7 +85,7 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
         .status(64)
         .stderr("redlock: missing lock name: redlock acquire NAME\n")
         .run();
-    // A lock named env is no format.
+    // The name of a lock may be `env`: it is not taken for a format.
     let said = "redlock: unexpected argument '--bogus' found; redlock acquire -h shows its options\n";
     redlock(&redis, "acquire env --bogus").status(64).stderr(said).run();
 }

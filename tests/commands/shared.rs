@@ -14,7 +14,7 @@ fn who() -> String {
     format!("{user}@{host}")
 }
 
-/// The lines of `status` about any one of these holders.
+/// The lines of `status` about a holder. `slot`: the line about the holder's slot, or "".
 fn block(slot: &str) -> String {
     format!(
         "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \

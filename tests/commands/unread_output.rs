@@ -56,7 +56,7 @@ impl Unread {
         test.stderr_to(self.end.try_clone().unwrap()).spawn()
     }
 
-    /// The call must end, and soon.
+    /// Checks that the call ends soon.
     #[track_caller]
     fn ends(&self, mut call: Running) -> Finished {
         let start = Instant::now();
@@ -65,7 +65,7 @@ impl Unread {
             std::thread::sleep(ms(2));
         }
         let finished = call.finish_whole();
-        // The output is the user's, and other processes have it too.
+        // The output must stay blocking: other processes of the user write to it, too.
         let flags = OFlag::from_bits_retain(fcntl(&self.end, FcntlArg::F_GETFL).unwrap());
         assert!(!flags.contains(OFlag::O_NONBLOCK), "{:?}: left non-blocking", self.kind);
         finished
@@ -208,7 +208,7 @@ fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     start.elapsed()
 }
 
-/// The shortest time shows that no call waits for its reader. The others may be longer: other tests use the machine.
+/// Checks that at least one time is short. The others may be longer: other tests use the machine.
 #[track_caller]
 fn at_once(times: &Mutex<Vec<Duration>>) {
     let times = times.lock().unwrap();

@@ -1,4 +1,4 @@
-//! `redlock wait`: until a lock is free, taking nothing.
+//! `redlock wait`: waits until a lock is free, and takes nothing.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, acquire, eventually, ms, perhaps, processor_time, redlock, release, when,

@@ -17,7 +17,8 @@ const TTL: Duration = ms(4000);
 /// The first commands of a script that takes the lock for itself.
 const TAKE: &str = "token=$(redlock acquire --name backup --ttl 4s --while-pid $$) || exit; echo \"$token\"; ";
 
-/// A script that has taken the lock, its token, and the other end of its standard input. `rest` is what it does then.
+/// Returns a script that has taken the lock, the token, and the other end of the script's standard input. `rest`: the
+/// script's commands after TAKE.
 #[track_caller]
 fn script<W: Where + ?Sized>(
     servers: &W,
@@ -37,7 +38,7 @@ fn guard(script: &Running) -> u32 {
     guard.expect("a process that renews the lease")
 }
 
-/// Looks at the lease for longer than its ttl.
+/// Checks that the lease is there for longer than its ttl.
 #[track_caller]
 fn stays_held(redis: &Redis, token: &str) {
     let start = Instant::now();
@@ -88,7 +89,7 @@ fn nothing_of_the_caller_stays_open_and_little_memory_is_used() {
     let session = |pid: u32| nix::unistd::getsid(Some(Pid::from_raw(pid.cast_signed()))).unwrap();
     assert_ne!(session(guard), session(script.pid()));
     let own = status_line(guard, "RssAnon").and_then(|size| size.strip_suffix(" kB")?.parse::<u32>().ok()).unwrap();
-    // RssAnon leaves out the program's own pages that the guard maps: 2 MB of the release build.
+    // RssAnon leaves out the mapped pages of the program's file: 2 MB of the release build.
     assert!(own < 1536, "{own} kB");
     drop(input);
     script.finish();
@@ -273,7 +274,7 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     for pid in ["0", "1x", "", "99999999999"] {
         acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
-    // A process of root, or of a user whom /etc/passwd does not know.
+    // If root runs the test, a process of a user whom /etc/passwd does not know; else process 1, of root.
     if nix::unistd::geteuid().is_root() {
         let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
@@ -337,8 +338,8 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // Either the guard can do without the call that failed; or redlock had its message before the guard was
-                // killed; or the guard made fewer calls, since the lease was there before the guard looked.
+                // Either the guard can do without the call that failed; or redlock had the guard's messages before the
+                // guard was killed; or the guard made fewer calls, since the lease was there before the guard looked.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;

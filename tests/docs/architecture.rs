@@ -140,7 +140,6 @@ fn each_mechanism_costs_what_the_ledger_says() {
     assert!(wrong.is_empty(), "the ledger of ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
-/// To add a claim, a developer opens these files.
 #[test]
 fn every_file_that_knows_claims_is_named_where_a_claim_goes() {
     let page = read("ARCHITECTURE.md");

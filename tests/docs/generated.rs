@@ -2,9 +2,9 @@
 //! and compares them with the files of the repository. A test does this, so that no user's build pays for it. `make
 //! man` writes the files again.
 //!
-//! The texts are man(7) without its escapes: hyphens, tildes and quotes stand for themselves, so that users can copy
-//! them from a terminal. The text before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved
-//! here.
+//! The texts in man/src/ are man(7) without its escapes: hyphens, tildes and quotes stand for themselves. The pages get
+//! the escapes, so that users can copy these characters from a terminal. The text before the first `.SH` of a page goes
+//! to its DESCRIPTION; `.so file` is resolved here.
 
 use crate::support::{Redis, SOON, Test, any};
 use clap_mangen::Man;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files below a prefix, after an installation.
+/// Files that an installation and the tarball have below their prefix.
 const FILES: [&str; 9] = [
     "bin/redlock",
     "share/bash-completion/completions/redlock",
@@ -20,7 +20,7 @@ const FILES: [&str; 9] = [
     "share/man/man1/redlock.1",
 ];
 
-/// The binary without its debugging symbols, which take seconds to be packed.
+/// Makes a copy of the binary without symbols, which take seconds to be packed. Returns the path of the copy.
 fn built(directory: &Directory) -> String {
     let binary = directory.path().join("built");
     let strip = Command::new("strip").arg("-o").arg(&binary).arg(env!("CARGO_BIN_EXE_redlock")).status();
@@ -52,7 +52,7 @@ fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -
     file.clone()
 }
 
-/// The call finds the tester's cargo and rustc, and the crates that were downloaded.
+/// Passes on the variables by which the call finds the tester's cargo and rustc, and the downloaded crates.
 fn of_the_tester(test: Test) -> Test {
     let variables = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
     let set = variables.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -67,7 +67,6 @@ fn is_installed(prefix: &Path, files: &[&str]) {
     Test::of(prefix.join("bin/redlock")).arg("--version").stdout(any()).run();
 }
 
-/// The files below a directory.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let below = |path: std::path::PathBuf| if path.is_dir() { files(&path) } else { vec![path.display().to_string()] };
@@ -128,8 +127,8 @@ fn the_tarball_is_unpacked_below_a_prefix() {
     has_all_licences(&texts);
 }
 
-/// The texts name every crate that is linked in, and have parts of the licences of a crate, of Rust and of the C
-/// library.
+/// The texts name every crate that redlock depends on, and have the licences of Rust's standard library (in which
+/// hashbrown is a crate) and of the C library.
 #[track_caller]
 fn has_all_licences(texts: &str) {
     let tree = of_the_tester(Test::of(env!("CARGO")))

@@ -10,17 +10,17 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The commands that the examples call, apart from redlock.
+/// Commands of the examples for which the tests have stubs.
 const STUBS: &str = "announce|backup|backup.sh|build|curl|deploy|deploy.sh|download|job|job.sh|mail|migrate|pg_dump|report|serve|\
     vacuum";
 
-/// A fenced block: the words behind its fence, and its text.
+/// An example: the words that name its language (such as `sh not-run`), and its text.
 pub(crate) struct Block {
     pub(crate) language: String,
     pub(crate) text: String,
 }
 
-/// The blocks of README.md.
+/// The examples of README.md: the language stands behind the fence.
 pub(crate) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
@@ -100,7 +100,7 @@ impl Scene {
             .stdout(any())
     }
 
-    /// Runs a script. It leaves no lock behind, unless it has --hold-at-least.
+    /// Runs a script, which must leave no lock behind, unless the script has --hold-at-least.
     fn script(&self, shell: &str, text: &str) {
         let mut text = self.adapt(text);
         if text.contains("local:") {
@@ -115,7 +115,7 @@ impl Scene {
         eventually(SOON, &what, || left() == text.contains("--hold-at-least"));
     }
 
-    /// Runs the jobs of a crontab, with only the variables that the crontab's other lines set.
+    /// Runs the jobs of a crontab, with no variables but PATH and those that the crontab's other lines set.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -131,7 +131,7 @@ impl Scene {
                 continue;
             }
             call().stdout("done\n").run();
-            // Another host is a little late.
+            // The second call is that of a host which is a little late.
             call().stdout("").run();
         }
     }
@@ -204,7 +204,8 @@ impl Scene {
         assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
-    /// Starts a job of four seconds that holds the consoles' lock or waits for it; returns once `status` shows that.
+    /// Starts a job of four seconds that takes the lock `backup` or waits for it. Returns once `shown` is true of the
+    /// status.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();
@@ -234,13 +235,14 @@ fn with_holes(line: &str) -> String {
     .fold(line.to_owned(), |line, (what, hole)| replace(&line, what, hole))
 }
 
-/// The server that the block is about.
+/// A scene whose server is set up as the block says.
 fn scene_of(block: &Block) -> Scene {
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-/// The example shows exactly the picture of a certain night. A comment behind its command says what the marks mean.
+/// Checks that the example shows exactly the picture of `night`. A comment behind the command in the example says what
+/// the marks mean.
 fn picture(text: &str) {
     let (line, drawn) = text.split_once('\n').unwrap();
     let command = line.split_once(" #").map_or(line, |(command, _)| command.trim_end());
@@ -248,7 +250,6 @@ fn picture(text: &str) {
     Test::new(&night()).args(words.split(' ')).env("LC_ALL", "C.UTF-8").stdout(drawn).stderr(any()).run();
 }
 
-/// Tries each block.
 fn work(blocks: Vec<Block>) {
     for block in blocks {
         let scene = scene_of(&block);

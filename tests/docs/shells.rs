@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // TAB completes nothing, not even the dash of an option, in a place where no word can stand.
+    // Neither files nor programs are completed here, nor the dash of an option where no word can stand.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
@@ -91,8 +91,8 @@ fn completed(terminal: &Terminal, line: &str) -> String {
     format!("<redlock>{}", rest.trim_end_matches("<end>"))
 }
 
-/// TAB behind the line makes these words of it. The test presses TAB again if needed: a busy machine may be late with
-/// the names.
+/// Checks that TAB behind `line` makes the words `expected` of it. Types the line again if needed: a busy machine may
+/// be late with the names.
 #[track_caller]
 fn completes(terminal: &Terminal, line: &str, expected: &str) {
     let start = Instant::now();
@@ -105,7 +105,7 @@ fn completes(terminal: &Terminal, line: &str, expected: &str) {
     }
 }
 
-/// Locks for the names, all on one server.
+/// A server with the locks whose names the shells complete.
 fn locks() -> Redis {
     let redis = Redis::start();
     acquire_for(&redis, "backup:db1", "10m");

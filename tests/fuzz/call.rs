@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
 /// No call of these trials takes longer than this.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How much address space a call may have, in bytes: a few times the largest reply that redlock reads.
+/// The address space that a call may have, in bytes: 16 times the longest reply that redlock reads.
 const MEMORY: u64 = 64 << 20;
 
 /// A server, a home directory and a count of calls, for trials that run one after the other.
@@ -23,7 +23,6 @@ pub(super) struct Ground {
     calls: Cell<usize>,
 }
 
-/// The status and the standard output of a call.
 pub(super) struct Output {
     pub(super) status: i32,
     pub(super) stdout: String,
@@ -38,7 +37,6 @@ impl Ground {
         self.calls.get()
     }
 
-    /// The home directory of all calls.
     pub(super) fn home(&self) -> &std::path::Path {
         self.directory.path()
     }

@@ -115,7 +115,7 @@ fn environment(ground: &Ground) -> Vec<(OsString, OsString)> {
     vec![("REDLOCK_REDIS".into(), ground.redis.url().into())]
 }
 
-/// Makes one of these calls; each line of its JSON must be valid.
+/// Makes a random call. If the call prints JSON, each line must be valid.
 fn look(chance: &mut Chance, ground: &Ground) {
     let lines = [
         "status x",

@@ -131,7 +131,6 @@ fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Changes a reply that was right.
 fn change(chance: &mut Chance, reply: &mut Vec<u8>) {
     let place = |chance: &mut Chance, reply: &[u8]| usize::try_from(chance.below(reply.len() as u64)).unwrap();
     for _ in 0..=chance.below(3) {

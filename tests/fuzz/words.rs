@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
-/// Options with a value. `--wait` and `--watch` are not among them: they would wait for as long as the value says. Nor
-/// is `--while-pid`, which leaves a process.
+/// Options with a value, without `--wait` and `--watch`, with which a call could last for hours, and without
+/// `--while-pid`, which leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
 const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
     --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";
@@ -16,7 +16,7 @@ const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force
 const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\
     REDLOCK_PASSWORD|REDLOCK_TLS_CA|REDLOCK_REPLICAS|REDLOCK_LABEL|REDLOCK_LOG|REDLOCK_NAME|REDLOCK_TOKEN|\
     REDLOCK_FENCING_TOKEN|REDLOCK_HELD|REDLOCK_SLOT|REDLOCK_URL|COLUMNS";
-/// Texts that have broken other programs. None makes a call wait, or names a directory that `local:` would fill.
+/// Texts that have broken other programs. No text makes a call wait, and none is `local:`, which would start a server.
 const TEXTS: &str = "| |\t|\n|\r\n|x|backup|a b|-|--|=|,|a,b|*|a*b|\\|{}|}{|a{b}c|\
     -1|0|1|00|1e309|1e-309|NaN|inf|0x10|９|18446744073709551616|-9223372036854775809|4294967296|0.0000000000001|.5|5.|1.5.2|\
     1s|1 s|1s1s|1d 1h|5M|1month|99999999999999999999d|500ms|30d|31d|-5s|1ns|\

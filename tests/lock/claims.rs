@@ -45,7 +45,6 @@ fn queue(redis: &Redis, arguments: &str) -> Running {
     Line::join(redis, Line::waiter(redis).args(arguments.split_whitespace()))
 }
 
-/// The slots of the holders.
 #[track_caller]
 fn slots<W: Where + ?Sized>(servers: &W) -> Vec<u64> {
     let status = status(servers, "backup");
@@ -157,7 +156,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
     assert_eq!(waiter["slot"], 1);
     let object = status(&redis, "backup");
     assert_eq!((&object["mode"], &object["limit"]), (&"slots".into(), &3.into()));
-    // Each slot has its own counter.
+    // A later lease of the same slot has a larger fencing token.
     assert!(waiter["fencing_token"].as_u64() > json["fencing_token"].as_u64());
     redlock(&redis, format!("extend backup --token {third} --ttl 5m")).stderr(message(["extended"])).run();
     redlock(&redis, "release backup --force").stdout(any()).run();

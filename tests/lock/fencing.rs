@@ -140,7 +140,7 @@ fn over_several_masters_it_grows_whichever_majority_is_left() {
     let ahead = now_ms() + 1_000_000_000;
     nodes[0].command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, mut last) = take(&nodes);
-    // The node may have been too late for this grant, but not for the next ones.
+    // All nodes must be free: once one node is down, the next grant needs both others.
     release(&nodes, "backup", &token);
     eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
     for round in 0..12 {
@@ -219,7 +219,7 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
 #[test]
 fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
     let (mut nodes, mut written) = (Vec::new(), 0);
-    // On a busy machine the majority that answers first may include this master: then the test tries again.
+    // On a busy machine the majority that answers first may include the restarted master: then the test tries again.
     eventually(SOON, "the two others know it", || {
         nodes = Redis::several(3);
         let token;

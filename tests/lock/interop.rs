@@ -12,7 +12,7 @@ use std::process::Command;
 /// A library, and how it takes and releases a lock.
 struct Peer {
     library: &'static str,
-    /// The part of its key before the name: the `--prefix` that fits.
+    /// The part of the library's key before the name: the `--prefix` that fits.
     prefix: &'static str,
     value: &'static [u8],
     take: fn(&mut redis::Connection, &str, &[u8], u64) -> bool,

@@ -38,7 +38,7 @@ fn shows_no_harm(redis: &Redis) {
     ] {
         let Finished { ended, stdout, stderr, .. } = redlock(redis, line).any_end().stdout(any()).stderr(any()).run();
         let shown = stdout + &stderr;
-        // Any of these calls may instead report that the key is not a lock.
+        // A call may instead end with 75, and report that the key is not a lock.
         let other_type = shown.contains("not a string") && ended == Ended::Status(75);
         assert!(ended == Ended::Status(status) || other_type, "{line}: {ended:?} {shown}");
         if line.contains("json") {
@@ -48,7 +48,7 @@ fn shows_no_harm(redis: &Redis) {
     }
 }
 
-/// The fields of the owner record of `backup`.
+/// The key and the fields of the record of `backup`'s owner.
 fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
     let keys = redis.keys_without_the_memory();
     let hash = |key: &&String| redis.query::<String>(&["TYPE", key]) == "hash";

@@ -10,7 +10,7 @@ const BASE: &str = "{redlock:backup}:\u{1f}";
 /// A deadline far in the future, in ms since 1970.
 pub(crate) const LATER: &str = "99999999999999";
 
-/// Adds these items to a part of the lock, a thousand at a time.
+/// Adds `items`, pairs of a score and a member, to the sorted set `part` of the lock: a thousand with each ZADD.
 pub(crate) fn list(redis: &Redis, part: &str, items: impl Iterator<Item = (String, String)>) {
     let items: Vec<(String, String)> = items.collect();
     let key = format!("{BASE}{part}");
@@ -24,7 +24,7 @@ pub(crate) fn token(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// The lock is held by one reader, and by `count` others whose leases run out at this time.
+/// The lock is held by one reader, and by `count` others whose leases run out at `ends` (in ms since 1970).
 pub(crate) fn readers(redis: &Redis, count: usize, ends: &str) {
     redlock(redis, "acquire backup --shared --ttl 1h").stdout(like("<token>\n")).run();
     list(redis, "members", (1..=count).map(|number| (ends.to_owned(), token(number))));
@@ -86,7 +86,7 @@ fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
 }
 
-/// A name counts once, however many keys it has: these keys have 29 MB.
+/// A name counts once, however many keys it has: 50,000 names of this length would have more than 24 MB.
 #[test]
 fn many_names_as_long_as_can_be_fit_into_the_memory_of_a_list() {
     let redis = Redis::start();

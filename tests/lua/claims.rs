@@ -74,7 +74,8 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     let reply = scripts.run("inspect", "most=10");
     let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
     assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
-    // A second revocation covers all later leases, also one that was granted before the clock was set back.
+    // A second revocation covers the leases that were granted since the first revocation, also a lease that was granted
+    // before the clock was set back.
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);
@@ -91,8 +92,8 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // A later grant closes the first two runs, with this revocation as their end. The third run ends after the
-    // revocation, though the third lease is shorter.
+    // The last grant closes all three runs. The first two runs end at this revocation. The third run ends later, though
+    // the third lease has the earliest deadline.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);

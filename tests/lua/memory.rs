@@ -11,8 +11,8 @@ pub(super) struct Memory {
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has cut off the log. If runs ended in the same millisecond, the script may cut off
-    /// others of these.
+    /// The runs that the last call has cut off the log. If several runs ended in the same millisecond, the script may
+    /// cut off another of them.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
@@ -46,7 +46,7 @@ fn has_outcome(run: &Json) -> bool {
     ["x", "s", "o"].iter().any(|name| run[name].is_string())
 }
 
-/// Whether a release has told this end.
+/// Whether a release has told the end of this run.
 fn is_told(run: &Json) -> bool {
     run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
 }

@@ -24,7 +24,7 @@ const OWNER: &str = "host=host pid=1 user=u label=label";
 
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
 
-/// The scripts by name, put together as build.rs does.
+/// The scripts by name, put together as build.rs does, but with their comments.
 fn scripts() -> BTreeMap<String, String> {
     let list = std::fs::read_to_string(format!("{FILES}.rs")).unwrap();
     let script = Regex::new(r#"script!\((\w+), "(\w+)"\);"#).unwrap();
@@ -54,7 +54,6 @@ fn part(name: &str) -> String {
     format!("{BASE}{name}")
 }
 
-/// The answer of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
     Nil,
@@ -219,7 +218,6 @@ fn word(word: &str) -> Reply {
     Reply::List(["outcome", word].map(|text| Reply::Text(text.to_owned())).into())
 }
 
-/// Listens as these waiters.
 fn listen<'a>(connection: &'a mut Connection, waiters: &[&str]) -> PubSub<'a> {
     let mut ears = connection.as_pubsub();
     for waiter in waiters {

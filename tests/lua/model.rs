@@ -32,7 +32,7 @@ pub(super) struct Timed<T> {
 pub(super) struct Model {
     /// The server's clock.
     pub(super) us: i64,
-    /// The lock's key: a token, a mark, or none for a value that is no string.
+    /// The lock's key, None if the lock is free. Its value is a token or a mark, None if the key is no string.
     pub(super) lock: Option<Timed<Option<String>>>,
     pub(super) lease: Option<Timed<Record>>,
     pub(super) records: BTreeMap<String, Timed<Record>>,
@@ -56,7 +56,7 @@ pub(super) struct Model {
     pub(super) args: BTreeMap<&'static str, String>,
 }
 
-/// The waiter that was called, or why no waiter was called.
+/// The result of calling the first in line. `NotCalled`: its claim does not fit, or the lock is reserved already.
 enum Next {
     Called(String),
     LineIsEmpty,
@@ -102,7 +102,7 @@ impl Model {
         }
     }
 
-    /// Forgets everything, as an emptied server.
+    /// Forgets everything but the listeners, as a server after FLUSHALL.
     pub(super) fn forget_all(&mut self) {
         let listening = std::mem::take(&mut self.listening);
         *self = Model { listening, ..Model::new(self.us) };
@@ -145,7 +145,7 @@ impl Model {
         self.lock.as_ref()?.value.as_deref()
     }
 
-    /// The claim of the members.
+    /// The claim of the members; None if no members have the lock.
     pub(super) fn held_claim(&self) -> Option<String> {
         self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
     }
@@ -281,7 +281,7 @@ impl Model {
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// Lets the keys last as long as the last member. Deletes the keys if there is no member.
+    /// Lets the lock's keys last as long as the last member. Deletes these keys if there is no member.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -400,7 +400,7 @@ impl Model {
         self.holds.ends = self.lock.as_ref().unwrap().ends;
     }
 
-    /// A number larger than all of these.
+    /// The time in µs, or one more than the largest of these numbers, if that is larger.
     fn behind_all(&self, scores: &Scores) -> i64 {
         self.us.max(scores.values().max().map_or(0, |last| last + 1))
     }
@@ -465,7 +465,7 @@ impl Model {
         }
     }
 
-    /// Calls the first live waiter in line if its claim fits, unless another call is under way.
+    /// Calls the first live waiter in line if its claim fits, unless the lock is reserved already.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -555,7 +555,7 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// No waiter has been called yet. Calls the first in line, which may be the waiter that asks.
+    /// A take while the lock is not reserved: calls the first in line, which may be the waiter that asks.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();
@@ -571,7 +571,7 @@ impl Model {
         }
     }
 
-    /// Another waiter has been called. Grants if there is room for both, else refuses.
+    /// A take while the lock is reserved for another waiter: grants if there is room for both leases, else refuses.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };

@@ -1,6 +1,6 @@
 //! Thousands of random calls of the scripts: each answer, each message and the keys in Redis must be as the model says.
-//! A seed repeats its calls, since the test sets the scripts' clock. Leases have all claims, waiters live and die, runs
-//! are remembered.
+//! A seed repeats its calls, since the test sets the scripts' clock. Leases have claims of every kind, waiters live and
+//! die, runs are remembered.
 
 use super::memory::{began_at, ended_at};
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
@@ -49,8 +49,8 @@ const ALL: &[Described] = &[
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
 ];
-/// Calls for exclusive leases. The lock is mostly free when a call asks for it, and runs mostly end well: the plain
-/// case, for which the scripts have code of their own.
+/// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
+/// signal: the plain case, for which the scripts have code of their own.
 const USUAL: &[Described] = &[
     (
         40,
@@ -134,7 +134,6 @@ fn run_or_text(text: &str) -> Json {
     if text.starts_with('{') { serde_json::from_str(text).unwrap() } else { json!(text) }
 }
 
-/// The content of a key.
 fn content(kind: &str, reply: &Reply) -> Json {
     let text = |reply: &Reply| if let Reply::Text(text) = reply { run_or_text(text) } else { Json::Null };
     match kind {
@@ -404,7 +403,7 @@ struct Calls {
     has_plain_way: bool,
 }
 
-/// The number of calls with each seed.
+/// The number of calls and other changes with each seed.
 const CALLS: usize = 250;
 
 /// Compares the scripts with the model, for each of these seeds.

@@ -1,5 +1,5 @@
-//! A model of releases that name no hold: each must end the right hold. A node may get a release more than once. With
-//! several nodes, some may not know that there is an inner hold.
+//! A model of releases that name no hold: each must end the right hold. A node may get a release more than once. One of
+//! several nodes may not know that there is an inner hold.
 //!
 //! The promise: a release ends one hold. The lease ends only with the last hold: while a job believes in the lease that
 //! it shares, no rival has a quorum.
@@ -13,12 +13,13 @@ const NODES: usize = 3;
 variants! {
     /// The rule for a release that names no hold.
     Rule {
-        /// One node: the release ends the outer hold, if there is no inner hold. Else the release ends nothing, and the
-        /// client then names the newest hold. Several nodes: the client asks all first, and names one hold to all.
+        /// One node: the release ends nothing, and the client then names the inner hold. Several nodes: the client asks
+        /// all nodes first, and names one hold to all of them.
         Named,
         /// Each copy of the release ends the newest hold.
         Newest,
-        /// Several nodes: each follows the rule for one node.
+        /// Several nodes: each node decides by itself. A node that does not know the inner hold ends the outer hold; a
+        /// node that knows it ends nothing, and the client then names the inner hold.
         NamedByEach,
     }
 }

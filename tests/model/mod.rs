@@ -23,19 +23,19 @@ use search::{MOST, is_clean, is_clean_so_far, search};
 
 /// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
-/// The same, but the first client may have the lock on a quorum only.
+/// As [`TWO`], but the first client may have the lock on a quorum only.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
 /// `release --force` against one client, on nodes that do not restart.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
-/// The same on nodes that restart, but forget nothing.
+/// As [`FORCE`], on nodes that restart, but forget nothing.
 const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
-/// The same without a quarantine.
+/// As [`FORCE_RESTARTED`], without a quarantine.
 const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
 /// As [`FORCE`], and another client comes.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
 /// One node, which forgets everything twice.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
-/// Nobody has the lock. One client tries to take it once, the other one twice, and nothing restarts.
+/// Nobody has the lock. The first client tries once to take the lock, the second client twice, and no node restarts.
 const TAKING: Bounds = Bounds {
     ttl: [1, 1],
     restarts: 0,
@@ -48,7 +48,7 @@ const TAKING: Bounds = Bounds {
 
 /// Each client tries once to take the lock.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// The same, but the first client may try twice, and the keys of a try that was given up are left to run out.
+/// As [`ONE_TRY`], but the first client may try twice, and the keys of a try that was given up are left to run out.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
 /// As [`MISSED`], with leases and a quarantine of one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
@@ -210,8 +210,8 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
 /// How many states of five nodes are searched, and how many steps these must reach.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Five nodes, as far as the search reaches. Two clients try to take the lock; or one client has the lock on three
-/// nodes or more, and nodes restart twice.
+/// Five nodes, as far as the search reaches. Two clients try to take the lock; or the first client has the lock on
+/// three nodes or more, the second client tries to take it, and nodes restart twice.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };

@@ -9,20 +9,21 @@ use super::search::{Checked, Space, bounds, is_clean};
 
 const RUNS: u8 = 4;
 
+/// A clause of the script's rule (`note_once` in release.lua) that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
     /// If a run is kept already, its success changes nothing.
     Again,
-    /// A run takes the first place only from an older one.
+    /// A run takes the first place only from an older run.
     NewerThanOnce,
-    /// The older run is kept in the second place.
+    /// A run that loses the first place gets the second place.
     KeepsReplaced,
     /// A run that is older than the first, and newer than the second, takes the second place.
     Between,
     /// A run that is older than both takes no place.
     NewerThanBefore,
-    /// A loss is noted of either run that is kept.
+    /// A loss is noted for the second of the kept runs, too.
     LossOfEither,
     /// A run with a loss keeps its place.
     LossStays,

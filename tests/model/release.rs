@@ -1,10 +1,10 @@
-//! A release that is sent again over new connections, to one node that may restart: with late copies, other clients in
-//! between, a lock that is kept after the job, and the log that the next `--once-per` reads.
+//! A release that is sent again over new connections, to one node that may restart. Copies arrive late, other clients
+//! take the lock in between, the lock may be kept after the job, and the log notes the end of the run.
 //!
 //! What must hold:
 //!
-//! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is told of it, unless
-//!   the node has forgotten that;
+//! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is not told that all
+//!   is well, unless the node has forgotten the loss;
 //! * a released lock is gone; a lock that is kept after the job stays no longer than was asked, from the job's end on;
 //! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
 
@@ -20,7 +20,7 @@ const TTL: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// A lease that is kept is not prolonged.
+    /// A copy of the release does not prolong a lease that is kept already.
     KeptOnce,
     /// Each copy of the release says how long the lock is still to be kept, not the whole time.
     RestOfKeep,
@@ -32,13 +32,13 @@ enum Without {
     Forgotten,
     /// Each copy, also the first, carries the whole run for a node that has forgotten the run.
     CarriesRun,
-    /// The node writes this run only if the log does not know it.
+    /// The node writes a run that a copy carries only if the log does not know the run.
     NotTwice,
 }
 
 bounds! {
     Bounds {
-        /// How long the lock is kept after the job.
+        /// How many ticks the lock is kept after the job.
         keep: u8 = 0,
         log: bool = true,
         restarts: u8 = 0,
@@ -90,7 +90,7 @@ packed! {
         told: u8 = 2,
         phase: Phase = 4,
         valid: u8 = 2,
-        /// The run of the last confirmation.
+        /// The node's `run` at the last confirmation of the lease.
         known_run: u8 = 2,
         /// The rest of the time for which the lock is to be kept.
         keep: u8 = 3,

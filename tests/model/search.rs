@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// More states than any of the searches has: a search that reaches this number is incomplete.
 pub(super) const MOST: usize = 20_000_000;
-/// The fault of a search in which a hope may stay open for ever.
+/// The fault of a search in which a [`Hope`] may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
 /// A state, or what is wrong with it.
@@ -21,7 +21,7 @@ pub(super) trait Space: Debug {
     fn starts(&self) -> Vec<Self::State>;
     /// All states that can come next.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
-    /// Whether there is something that must come sooner or later.
+    /// Whether the thing that must come sooner or later has come.
     fn hope(&self, _: &Self::State) -> Hope {
         Hope::Fulfilled
     }
@@ -30,7 +30,7 @@ pub(super) trait Space: Debug {
     }
 }
 
-/// The bounds of a search. `LEAST` has the values that are given here, and leaves no clause out.
+/// Declares the bounds of a search. `LEAST` has the values behind `=`, and leaves no clause out.
 macro_rules! bounds {
     ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
         #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,6 @@ pub(super) enum Hope {
     ByChance,
 }
 
-/// What a search has found.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) states: usize,
@@ -82,7 +81,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) what: &'static str,
-    /// The states on the way to the fault, without the last.
+    /// The states on the way to the fault, without the faulty state.
     pub(super) trace: Vec<String>,
     /// If a hope may stay open for ever: states in which it stays open, from the last state of `trace` on.
     pub(super) circle: Vec<String>,
@@ -93,7 +92,7 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// The end of the states of the depth that is being searched, and the number of this depth.
+    /// Of the depth that is being searched: the end of its states in `states`, and its number, from 1.
     level: (usize, usize),
     /// A hash table with open addressing: 0 for an empty entry, else the place of a state plus 1.
     table: Vec<u32>,
@@ -158,8 +157,8 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The first state from which the hope may stay open for ever. From each such state some step (where chance
-    /// decides: every step) leads to another such state, or there is no step at all.
+    /// The first state from which the hope may stay open for ever, and the states of a way on which it stays open. From
+    /// each such state some step (where chance decides: every step) leads to another such state, or there is no step.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -239,7 +238,8 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Checks that nothing goes wrong in the first `most` states, and that these are all states, or reach `steps` steps.
+/// Checks that nothing goes wrong in the first `most` states, and that these are all states, or all states of the first
+/// `steps` steps.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);

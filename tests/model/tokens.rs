@@ -49,9 +49,9 @@ variants! {
     Step {
         /// The request to take the lock is under way, or lost.
         Asked,
-        /// The node has granted the lease, and the client may have heard so.
+        /// The node has granted the lease, and the client may have heard of the grant.
         Granted,
-        /// The client has decided without this node, or the node has refused.
+        /// The client has decided without this node, or the node has lost the lease before the write-back.
         Without,
         /// The node's counter was lower than the token, which is to be written back.
         Behind,
@@ -165,7 +165,7 @@ impl Bounds {
         }
     }
 
-    /// The client of a lease decides by these grants, which are enough.
+    /// The client of a lease decides by the grants of the nodes `heard`, at least a quorum.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();

@@ -1,4 +1,4 @@
-//! A server on a Unix socket that hangs with a full backlog: there a connection is neither accepted nor refused. Every
+//! A server that hangs, on a Unix socket with a full backlog: a new connection is neither accepted nor refused. Every
 //! call still ends in time, and at once on a signal.
 
 use crate::support::{Redis, SOON, any, eventually, in_the_end, message, ms, perhaps, redlock, when};

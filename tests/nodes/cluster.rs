@@ -16,7 +16,7 @@ fn length(cluster: &Cluster) -> usize {
 #[test]
 fn every_command_finds_the_master_of_the_slot() {
     let cluster = Cluster::start();
-    // Any server may be the seed, beside a seed that is not there.
+    // Any server may be the seed, beside an address at which no server listens.
     for seed in &cluster.0 {
         let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
         let test = Test::bare().args([
@@ -100,7 +100,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     let to = (from + 1) % 3;
     cluster.begin_move(KEY, to);
     assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
-    // The owner says TRYAGAIN, and, once all keys are gone, ASK; the target of ASK says TRYAGAIN.
+    // The owner says TRYAGAIN. Once all keys have moved, the owner says ASK, and the target of ASK says TRYAGAIN.
     let refused = |what: &str| {
         redlock(&cluster, "acquire backup --node-timeout 5s").fails(69, ["\"backup\"", what]).run();
     };

@@ -24,7 +24,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     let test = redlock(proxies, "run backup -q --ttl 12s --wait 10s --quarantine 0 -- echo ran");
     test.stdout("ran\n").stderr(any()).run();
     for node in nodes {
-        // Only the lock's key is looked at: a dead waiter may stay in line if its undo was lost; the next call drops it.
+        // The test looks only at the lock's key: if its undo was lost, a dead waiter may stay in line for a while.
         let left_for = if nodes.len() == 1 { LEFT_FOR } else { LEFT_ON_ONE_OF_SEVERAL };
         eventually(left_for, &format!("{what}: no lease is left"), || !node.exists(KEY));
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The most memory that a call may fill, in kB.
 const MEMORY: u64 = 40_000;
 
-/// Makes the call, which must end with this status within the deadline, and returns what it said. A call that is over
-/// before the first look has had no time to fill the memory.
+/// Makes the call, which must end with this status within the deadline, and returns its standard error. A call that
+/// has ended before the first look had no time to fill the memory.
 #[track_caller]
 fn stays_small(test: Test, status: i32) -> String {
     let said =

@@ -1,5 +1,5 @@
 //! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time, says why in one clear line,
-//! and leaves nothing behind. The status is 69, unless a reply says more.
+//! and leaves nothing behind. The status is 69; only for some errors of servers it is 64 or 78.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
@@ -44,7 +44,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Calls `check` with all cases side by side, since redlock tries one release for five seconds.
+/// Calls `check` with all cases side by side, since redlock repeats a release that fails for up to five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {

@@ -1,5 +1,5 @@
-//! `local:`, one server for each directory. The first call starts the server, which does not depend on this call. If
-//! the server is killed, a later call starts it again.
+//! `local:`, one server for each directory. The first call that needs the server starts it. The server does not depend
+//! on this call. If the server is killed, a later call starts it again.
 
 use crate::support::{
     Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,
@@ -159,7 +159,7 @@ fn a_lease_outlives_a_server_that_is_killed() {
 #[test]
 fn the_server_has_nothing_of_the_call_that_started_it() {
     let place = Place::new();
-    // The builder checks that the output closes when the script ends.
+    // `Test` checks that the output closes when the script ends.
     let script = "exec 9> nine; token=$(redlock acquire backup) && cut -d ' ' -f 6 /proc/$$/stat";
     let callers = Test::sh(&place, script).env("SECRET", "s3cret").stdout(like("<n>\n")).run().stdout;
     let server = place.server();
@@ -523,7 +523,7 @@ fn a_full_disk_is_told_with_the_log() {
             said.contains("is full: no lock can be taken") && said.contains(&log_of_doctor)
         }))
         .run();
-    // The last write may still fit into a page, so several names are tried.
+    // A small write may still fit into the disk's last page, so several names are tried.
     let tries = (0..100).map(|number| format!("other-{number}"));
     let fails = |name: &String| {
         let test = Test::new(&place).args(["acquire", name]).any_end();

@@ -1,4 +1,4 @@
-//! Several independent masters: quorum, early decision, roll-back, extension without re-creation, restarted nodes.
+//! Several independent masters: quorum, early decision, roll-back, extension without re-creation, dead and slow nodes.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, eventually_on_none,
@@ -176,7 +176,8 @@ fn a_slow_node_that_grants_after_the_decision_is_released_with_the_others() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     proxies[2].set(Mode::Delay(ms(150)));
     eventually(SOON, "granted late", || {
-        // A release over a new connection to the slow node may overtake the take, but not by as much as this job lasts.
+        // Over a new connection to the slow node, a release could overtake the take: the job lasts long enough for the
+        // take to arrive first.
         redlock(&proxies, "run -q backup -- sleep 0.1").run();
         nodes[2].exists("{redlock:backup}:\u{1f}fence")
     });

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const KEY: &str = "redlock:backup";
 
-/// A job on all of these nodes, and the token of its lease.
+/// Starts a job under a lock over these nodes. Returns the job, and the token of its lease.
 #[track_caller]
 fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
     let test = redlock(nodes, format!("run -q backup --ttl {ttl} --node-timeout 1s -- sh -c"));
@@ -58,7 +58,7 @@ fn a_forced_release_is_not_undone_where_one_master_missed_it() {
     eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
     nodes[2].pause();
     let test = redlock(&nodes, "release backup --force --node-timeout 1s");
-    // The message may ask to repeat the call, and names the node that missed it.
+    // The message may ask to repeat the call, and names the node that missed the release.
     test.any_end().stdout(any()).stderr(message([nodes[2].socket().to_str().unwrap()])).run();
     loses_without_a_trace(job, &nodes[..2], &token);
     nodes[2].resume();

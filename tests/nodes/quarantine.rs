@@ -46,8 +46,8 @@ fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
     assert_eq!(nodes[0].get(KEY), Some(token));
 }
 
-/// The first node shows a lease of more than thirty seconds, so the other nodes stay in quarantine for longer than
-/// thirty seconds, and for a whole wait.
+/// Checks that a waiter is not served. The first node shows a lease of more than thirty seconds, so the other nodes
+/// stay in quarantine for longer than thirty seconds.
 #[track_caller]
 fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
     let test = by_default(nodes).args(["acquire", "-q", "--name", "backup", "--ttl", "4s", "--wait", "4s"]);

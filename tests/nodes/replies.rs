@@ -1,4 +1,4 @@
-//! Error replies, known and unknown: lasting errors end a call with 78; all other errors count as temporary, since
+//! Error replies, known and unknown: a lasting error ends a call with 78. An unknown error counts as temporary, since
 //! proxies, modules and later versions have errors of their own.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, perhaps, redlock, when};
@@ -173,7 +173,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
     eventually(SOON, "withdrawn", || !redis.exists(KEY));
 }
 
-/// A full server says so unasked, and closes the connection at once, often before the request has come.
+/// A full server sends its error unasked, and closes the connection at once, often before the request has come.
 #[test]
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);

@@ -1,5 +1,5 @@
-//! Nodes that were restarted, and may have forgotten a lease: they grant nothing for a while, and the holder gives them
-//! the lease again.
+//! Nodes that were restarted, and may have forgotten a lease. With several nodes, such a node grants nothing for a
+//! while. The holder gives the lease again to a node that has lost it.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, eventually_on_none, job, message, ms,
@@ -264,7 +264,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
         if restarts {
             redis.restart();
             eventually(SOON, "taken again", || redis.get(KEY) == token);
-            // A renewal shows that the holder has heard of the new lease.
+            // A renewal shows that the holder has heard the answer to its re-creation of the lease.
             eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 5_000);
             eventually(SOON, "renewed", || redis.pttl(KEY) > 5_000);
         }

@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // The failover may cost up to eight runs their lease.
+        // Because of the failover, up to eight jobs may not begin.
         contenders.finish(4 * 30 - 8);
     }
 }

@@ -1,5 +1,5 @@
-//! Round trips that are long for the ttl, and, with TLS and a password, one hold-up on the way. Times are parts of the
-//! ttl. The ttl is four seconds here, enough for a slow machine, and one second in `tests/alone/slow.rs`.
+//! Round trips that are long in comparison with the ttl; and one hold-up on the way, with TLS and a password. Times are
+//! parts of the ttl. The ttl is four seconds here, enough for a slow machine, and one second in `tests/alone/slow.rs`.
 
 use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, like, ms, perhaps, redlock, teach_scripts};
 use std::time::{Duration, Instant};

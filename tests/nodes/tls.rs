@@ -1,4 +1,5 @@
-//! `rediss://`: who trusts whom, what is said when they do not, and certificates that are replaced under a running job.
+//! `rediss://`: which certificates are trusted, the messages if one is not, and certificates that are replaced under a
+//! running job.
 
 use crate::support::{
     Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, is_renewed,

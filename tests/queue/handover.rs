@@ -1,12 +1,12 @@
-//! How soon the next waiter has a released lock, as a ratio to a plain command at that moment: no bound in milliseconds
-//! holds on every machine. `make bench` measures, `make margins` has the milliseconds of a quiet machine.
+//! How soon the next waiter has a released lock, as a multiple of the time of a `status` call: no bound in milliseconds
+//! holds on every machine. `make margins` tests hand-overs in milliseconds, on a quiet machine.
 
 use crate::support::{Line, Redis, acquire, release, several, status};
 use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
-/// A hand-over needs two requests: the release, and one of the next waiter. A waiter that was not called would look
-/// only every 400 ms.
+/// The most time that a hand-over may take, in calls of `status`. A hand-over needs two requests: the release, and one
+/// of the next waiter. A waiter that was not called would look only every 400 ms.
 const MOST_CALLS: f64 = 4.0;
 
 fn median(mut times: Vec<Duration>) -> f64 {

@@ -64,7 +64,8 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
     // Early moments are more frequent, since most happens early.
     let moment = Duration::from_micros(rand(200) * rand(200));
-    // The servers stop before any job can run: a job may end as it likes, and its release needs the servers.
+    // A run's servers stop before its job can begin: once begun, the job may end in its own time, and the release
+    // needs the servers.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
     let paused = match stopped {
         Stopped::None => &nodes[..0],

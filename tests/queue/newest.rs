@@ -143,7 +143,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token the call releases only a lease, which is over: the number stays.
+    // With --token the call could only release a lease, and the lease is over: the number stays.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;
@@ -168,7 +168,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
-    // The node with the remains has kept its number, which would count if that node answered first.
+    // The node with this lease has kept its number, which would count if this node answered first.
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();

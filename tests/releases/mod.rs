@@ -1,7 +1,7 @@
 //! Releases of redlock beside the redlock under test: clients of both exclude each other, wait in one line, revoke each
 //! other's leases, and read each other's runs. A folder for each version has the requests of the release: each script
 //! as it goes over the wire, and a call of each kind in calls.json. `make keep-release` writes the folder of the
-//! version in Cargo.toml. It is run once for each release; afterwards the folder does not change.
+//! version in Cargo.toml. This is done once for each release; afterwards the folder does not change.
 
 mod record;
 
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/releases");
 const REWRITE: &str = "WRITE_RELEASE";
 
-/// A call of a script. The words are the number of keys, keys and arguments; names stand for tokens and the like.
+/// A call of a script. The words are the number of keys, keys and arguments. `<token>` and the like stand for values
+/// that differ from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
     script: String,

@@ -44,7 +44,7 @@ impl Night {
         Night::on(1, plan)
     }
 
-    /// The same with this number of masters.
+    /// As `new`, but with this number of masters.
     fn on(masters: usize, plan: &[&str]) -> Night {
         let directory = Arc::new(Directory::new());
         // The kernel's lock tells whether two jobs run at the same time.

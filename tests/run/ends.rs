@@ -1,5 +1,5 @@
-//! The surroundings of a job: file descriptors, pipes, containers, service managers, interrupted waits, and ends other
-//! than the command's own.
+//! The surroundings of a job: file descriptors, pipes, containers, service managers; and ends other than the command's
+//! own.
 
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, loss,

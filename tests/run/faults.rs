@@ -28,8 +28,8 @@ fn a_look_that_is_interrupted_misses_nothing() {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {
             let Finished { ended, stderr, .. } =
                 told_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
-            // The real kernel interrupts only calls that block, so never a call on the connection to the server: there
-            // redlock may fail.
+            // The real kernel interrupts only calls that block. Calls on the connection to the server never block, so
+            // redlock may fail if such a call is interrupted.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
         }

@@ -103,7 +103,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("true", None),
         ("echo >&2; echo >&2", None),
         ("printf 'a\\n\\nb' >&2", Some("a\n\nb".to_owned())),
-        // An end of a line takes two bytes: 203 lines of three digits, and one of four.
+        // In JSON the end of a line takes two bytes: 203 lines of three digits fit, and one of four.
         ("seq 1000 >&2", Some(lines(797))),
         // Lines of eight bytes fill the 1,024 bytes exactly.
         ("seq 100001 100200 >&2", Some((100_073..=100_200).map(|n| n.to_string()).collect::<Vec<_>>().join("\n"))),

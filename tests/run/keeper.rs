@@ -1,5 +1,5 @@
-//! The keeper at its limits: large jobs, commands that start slowly, a keeper that is stopped, processes that
-//! do not die, a /proc that is not its own.
+//! The keeper at its limits: large jobs, commands that start slowly, a keeper that is stopped, processes that do not
+//! die, a /proc that does not show the job.
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
@@ -43,8 +43,8 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     }
 }
 
-/// A shell line that starts `size` processes, each the child of the one before and in a session of its own. The last
-/// says that it is ready.
+/// A shell line that starts `size` processes, each the child of the process before, and in a session of its own. The
+/// last process says that it is ready.
 fn line_of(size: u32) -> String {
     format!(
         "LINE='if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & else echo ready; fi; sleep 1000'; export LINE; \

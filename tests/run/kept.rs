@@ -2,7 +2,8 @@
 
 use crate::support::{Redis, SOON, Where, eventually, message, redlock, release, several, status};
 
-/// Runs a job during which `nodes` run out of memory, and expects its lock to be kept nevertheless.
+/// Runs a job with `--hold-at-least 40s` while `nodes` run out of memory, and expects that the job's end does not free
+/// the lock.
 #[track_caller]
 fn kept<W: Where + ?Sized>(servers: &W, nodes: &[&Redis]) {
     for node in nodes {

@@ -1,5 +1,5 @@
-//! Messages and statuses of `run` when the lease is lost while the job runs, or cannot be released. Other files test
-//! the timeline of a loss.
+//! Messages and statuses of `run` when the lease cannot be renewed, is lost while the job runs, or cannot be released.
+//! Other files test the timeline of a loss.
 
 use crate::support::{
     Ended, Mode, Proxy, Redis, SOON, Test, any, eventually, like, lost, message, ms, redlock, send, when,
@@ -27,7 +27,7 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
         let before = proxy.requested();
         proxy.set(Mode::BlackHole);
         eventually(SOON, "a try has begun", || proxy.requested() > before + 1);
-        // The try lasts as long as a request may take.
+        // The try times out after a tenth of the ttl, 600 ms.
         std::thread::sleep(ms(900));
         let low = redis.pttl("redlock:backup");
         proxy.set(Mode::Pass);
@@ -98,7 +98,7 @@ fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     assert!(log.ends_with("exit 3\n"), "{log}");
 }
 
-/// The freeze may begin at any moment, even between two looks of redlock at the keeper's reports.
+/// After the grant the freeze may begin at any moment, even between two looks of redlock at the keeper's reports.
 #[test]
 fn a_job_that_ends_while_redlock_is_frozen_from_the_grant_on_is_no_loss() {
     let redis = Redis::start();

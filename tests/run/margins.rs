@@ -60,7 +60,8 @@ fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64,
     // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
     job.send(Signal::SIGSTOP);
     let mut before_expiry = || {
-        // The keys come first: time until the look at the timer makes the difference larger, never smaller.
+        // The keys are read before the timer: time that passes between the two reads makes the difference larger, never
+        // smaller.
         let lefts = keys.iter().map(|key| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap());
         lefts.min().unwrap() - left(&timer)
     };
@@ -71,7 +72,7 @@ fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64,
 
 #[test]
 fn a_renewal_counts_from_before_it_was_sent() {
-    // In milliseconds. EARLIER has the drift (1 % and 2 ms), the margin (a tenth), and the way to the server.
+    // In milliseconds. EARLIER is the drift (1 % and 2 ms), the margin (a tenth), and the way to the server.
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + 100;
     let redis = Redis::start();
@@ -88,7 +89,7 @@ fn a_renewal_counts_from_before_it_was_sent() {
 
 #[test]
 fn of_several_leases_the_first_to_end_decides() {
-    // In milliseconds. EARLIER has the drift (1 % and 2 ms), and the margin (a tenth).
+    // In milliseconds. EARLIER is the drift (1 % and 2 ms), and the margin (a tenth).
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10;
     let redis = Redis::start();
@@ -109,7 +110,7 @@ fn of_several_leases_the_first_to_end_decides() {
 #[test]
 fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     const PROCESSES: i64 = 600;
-    // In milliseconds. EARLIER has the drift (1 % and 2 ms), the margin (a tenth), and 250 µs for each process.
+    // In milliseconds. EARLIER is the drift (1 % and 2 ms), the margin (a tenth), and 250 µs for each process.
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + PROCESSES / 4;
     let redis = Redis::start();

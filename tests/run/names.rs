@@ -1,4 +1,4 @@
-//! `run` with several names: all of the locks or none, in one order, within one wait, under one job.
+//! `run` with several names: all of the locks or none, in one order, within one wait, for one job.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, key_is_renewed, like, message, ms,
@@ -105,7 +105,8 @@ fn are_free_of_waiters(redis: &Redis) {
     );
 }
 
-/// A call that has the lock `a`, with a ttl of four seconds, and stands in line for `b`.
+/// A call that has the lock `a`, with a ttl of four seconds, and stands in line for `b`; and the token of the lease on
+/// `b`.
 #[track_caller]
 fn halfway(redis: &Redis, expect: impl FnOnce(Test) -> Test) -> (Running, String) {
     let token = acquire(redis, "b");
@@ -141,7 +142,7 @@ fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     tokens.remove(0)
 }
 
-/// The same, once a waiter stands in line for `b`, too.
+/// As [`another_lease`], but also waits until one waiter stands in line for `b` on each node.
 #[track_caller]
 fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
     let lease = another_lease(nodes, before);
@@ -166,7 +167,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         token = is_taken_again(&nodes, Some(&token));
         redlock(&nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
         token = is_taken_again(&nodes, Some(&token));
-        // Another waiter stands in line for `a`, and comes first.
+        // Another waiter stands in line for `a`, and gets the lock first.
         let next = redlock(&nodes, "run a --wait -q -- true").spawn();
         queues(&nodes[0], "a");
         redlock(&nodes, "release -q a --revoke").run();
@@ -177,7 +178,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // The call may stand in line twice: the undo of the try that the outage has ended may be lost.
+        // Not `is_taken_again`: the call may stand in line for `b` twice, if the outage has swallowed the request that
+        // takes the earlier try out of the line.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
@@ -214,7 +216,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_does_not_prolong_the_wait() {
     });
 }
 
-/// The keeper is stopped until it is too late to start the command. Meanwhile a lease proves to be lost.
+/// The keeper is stopped until it is too late to start the command. Meanwhile the lease on `a` proves to be lost.
+/// `again`: how often the call then tries again.
 #[track_caller]
 fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     let redis = Redis::start();
@@ -247,7 +250,7 @@ fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
 fn one_that_is_lost_before_a_start_that_comes_too_late_is_taken_again_within_the_wait() {
     std::thread::scope(|scope| {
         scope.spawn(|| loses_one_before_the_start("1h", 7, 1));
-        // The wait is over by then, and the status is that of a busy lock.
+        // The wait is over when the keeper goes on, and the status is that of a busy lock.
         scope.spawn(|| loses_one_before_the_start("6500ms", 9, 0));
     });
 }
@@ -302,7 +305,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         job.finish();
         are_free(&redis);
-        // The other lock is kept as long as the job goes on without the lost one.
+        // The other lock is renewed as long as the job goes on without the lost lock.
         let test = run(&redis, ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c"]);
         let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
         let (job, writer) = test.arg("echo ready; read line").status(76).stderr(said).ready_to_read();

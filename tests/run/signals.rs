@@ -1,11 +1,11 @@
-//! Signals to redlock, each sent after the answer to the signal before: who gets the signals, which signals stay
-//! ignored, and what the job inherits.
+//! Signals to redlock, one after the other: which processes get the signals, which signals stay ignored, and what the
+//! job inherits.
 
 use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock, run};
 use nix::sys::signal::Signal;
 
-/// The shell code of a command, and of its child in a session of its own (a child started with `&` would ignore INT and
-/// QUIT). Each says once for each signal that the signal has come, and goes on.
+/// The shell code of a command and of the command's child: each prints every signal that comes, and goes on. The child
+/// is started by `setsid`, in a session of its own: a child started with `&` would ignore INT and QUIT.
 const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
      echo $1 ready; while :; do sleep 0.01; done; }";
 

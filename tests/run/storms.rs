@@ -1,4 +1,4 @@
-//! Storms of signals to a large job: the keeper still kills every process of the job before the lease can expire.
+//! Storms of signals to a redlock with a large job: the keeper still kills the whole job before the lease can expire.
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Watched, at_last, descendants, eventually, message, ms, redlock, run, send,

@@ -95,7 +95,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
         let rest = terminal.prompts();
         assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
         nothing_left(&terminal, &redis);
-        // A script that does the same.
+        // A script that calls redlock twice.
         for shell in ["sh", "bash"] {
             let script = format!("{inner}; echo ne\"\"xt; {inner}").replace('\'', "'\\''");
             starts(&terminal, &format!("{shell} -c '{script}'"));
@@ -163,8 +163,8 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // If Ctrl-Z stopped redlock before it has read the answer, only the previous renewal would count, which would
-        // be 4 s old by the next fg.
+        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise only the renewal before
+        // would count, which would be 4 s old at the next fg.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -207,7 +207,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         send(shell, signal);
         ends_as(&terminal, 128 + signal as i32, &redis);
     }
-    // Lease loss and the end of redlock itself, under the same inner shell.
+    // The job is the same inner shell: a lease is lost, and then a redlock is killed.
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
@@ -240,7 +240,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
         let mut below = descendants(redlock).into_iter();
         below.rfind(|&pid| name(pid) == "sleep")
     };
-    // A process that is stopped between its echo and its exec is still a shell.
+    // The process is a shell until its exec. Ctrl-Z must come after the exec, so that `sleeper` finds the process.
     eventually(SOON, "it sleeps", || sleeper().is_some());
     let sleeper = sleeper().unwrap();
     terminal.types(CTRL_Z);

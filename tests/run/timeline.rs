@@ -1,4 +1,5 @@
-//! The timeline of a lease, for a job whose redlock, keeper or machine stands still for a while.
+//! The timeline of a lease: redlock or the machine stands still for a while, a command would start too late, or
+//! renewals fail until the job is killed. Also the memory of the keeper.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Watched, at_last, eventually, message, ms, redlock, send, stopped, when,

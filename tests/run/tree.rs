@@ -25,7 +25,8 @@ fn members(job: &Running) -> Vec<u32> {
     job.job()
 }
 
-/// No process with this tag is left, not even one between fork and exec.
+/// Waits until no process with this tag is left, for `deadline` at most. Three looks in a row must find none: a single
+/// look may miss a process between fork and exec.
 #[track_caller]
 fn all_gone(tag: &str, deadline: Duration) {
     let start = Instant::now();
@@ -71,7 +72,7 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
 #[test]
 fn a_forest_that_keeps_forking_dies_too() {
     let redis = Redis::start();
-    // Each process leaves its parent, its group and its session; most of them end soon.
+    // The command's background processes leave their parent, group and session; most of these processes end soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
     let test = run(&redis, ["--ttl", "20s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
     let job = test.status(124).stdout(any()).stderr(at_last(message(["(--max-run)"]))).spawn();
@@ -144,8 +145,8 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     all_gone(&tag, ms(0));
 }
 
-/// Kills redlock after `delay`, counted from its start or from the moment its job is complete. Expects that soon no
-/// process is left, and that the lock is not released.
+/// Kills redlock after `delay`, counted from redlock's start, or, if `complete`, from the moment at which the whole job
+/// is there. Expects that soon no process is left, and, if `complete`, that the lock is not released.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
@@ -191,7 +192,7 @@ fn nothing_outlives_a_redlock_that_is_killed_100_times() {
     several_at_a_time(50, |number| {
         kill_redlock(&redis, number, true, ms(u64::from(number % 5)));
     });
-    // These kills come at moments from redlock's start until after the start of the command, some 5 to 20 ms later.
+    // These kills come 0 to 30 ms after redlock's start. The command starts some 5 to 20 ms after redlock.
     several_at_a_time(50, |number| {
         let delay = Duration::from_micros(u64::from(number) * 600);
         kill_redlock(&redis, 100 + number, false, delay);

@@ -11,7 +11,8 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Another stream of random numbers, from the seed and `number`: draws from one stream do not change another.
+    /// Another stream of random numbers, from the present state of this stream and `number`. Later draws from one
+    /// stream do not change the other.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())

@@ -25,7 +25,7 @@ impl Cluster {
         Cluster::with(MASTERS, "60000", &[])
     }
 
-    /// The same with a replica for each master. A replica takes over when its master is silent for more than a second.
+    /// Three masters with a replica each. A replica takes over when its master is silent for more than a second.
     pub(crate) fn with_replicas() -> Cluster {
         Cluster::with(2 * MASTERS, "1200", &[])
     }
@@ -74,7 +74,7 @@ impl Cluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The server that has the slot of this key now, as it says itself.
+    /// The index of the master that itself says that it has the slot of this key now.
     #[track_caller]
     pub(crate) fn owner(&self, key: &str) -> usize {
         let start = Instant::now();
@@ -138,7 +138,7 @@ impl Cluster {
         self.0[self.owner(key)].command(&["CLUSTER", "SETSLOT", &self.slot(key), "NODE", &id]);
     }
 
-    /// Moves the slot of this key to another master; returns which.
+    /// Moves the slot of this key to another master; returns that master's index.
     #[track_caller]
     pub(crate) fn reshard(&self, key: &str) -> usize {
         let from = self.owner(key);

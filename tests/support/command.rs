@@ -303,7 +303,7 @@ impl Test {
         self
     }
 
-    /// Something that outlives the call may keep its output open.
+    /// A process that outlives the call may keep the call's output open.
     pub(crate) fn leaves_output_open(mut self) -> Test {
         self.expected.closes_output = false;
         self
@@ -332,8 +332,8 @@ impl Test {
     /// Only a call with a terminal gets a session of its own. With autogroups (sched(7)), Linux shares the processors
     /// among sessions first, and Linux 6.18 let new sessions wait for a processor for seconds while an old session
     /// computed. A call without a terminal leads a group of the test's session. When the leader of such a group ends,
-    /// Linux sends SIGHUP and SIGCONT to the rest of the group if a process of it is stopped (setpgid(2)): a test that
-    /// stops a process starts it by setsid, or lets it ignore SIGHUP.
+    /// Linux sends SIGHUP and SIGCONT to the rest of the group if one of the group's processes is stopped (setpgid(2)):
+    /// tests start a process that stays stopped until then by setsid, or let it ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
@@ -358,7 +358,6 @@ impl Test {
         command
     }
 
-    /// Starts the call.
     #[track_caller]
     pub(crate) fn spawn(mut self) -> Running {
         let mut command = self.command();
@@ -388,7 +387,7 @@ impl Test {
         (self.stdin_from(reader).ready(), writer)
     }
 
-    /// Makes the call, waits for its end and compares.
+    /// Makes the call, waits for its end, and compares the end and the output with what the test expects.
     #[track_caller]
     pub(crate) fn run(self) -> Finished {
         self.spawn().finish()

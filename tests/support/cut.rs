@@ -23,7 +23,7 @@ pub(crate) enum Besides {
     Nothing,
     /// The job does not react to SIGTERM.
     Deaf,
-    /// redlock is stopped at the same moment.
+    /// redlock is stopped right after the cut.
     Stopped,
     /// redlock's standard error is a full pipe, which nobody reads.
     FullStderr,
@@ -157,9 +157,9 @@ impl Cut {
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock reports a late death if it notices the death after the end of validity, which comes before the
-        // expiry, by the drift. redlock may notice the death a little late. But the time of redlock's work after the
-        // death must not make the death a late one.
+        // redlock reports a death as late if redlock notices the death after the end of validity, which is the expiry
+        // less the drift (1 % and 2 ms). A job that was dead ttl/25 before this end must not be reported as late:
+        // redlock's own work after the death does not count.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -184,7 +184,7 @@ fn urgently<T>(look: impl FnOnce() -> T) -> T {
     seen
 }
 
-/// Waits until nobody has the other end of this pipe.
+/// Waits until no process has the reading end of this pipe; false if this takes longer than the deadline.
 fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     let mut broken = [PollFd::new(writer.as_fd(), PollFlags::empty())];
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)

@@ -1,4 +1,4 @@
-//! A server that only pretends to be Redis: its answers do not depend on the request, or never end.
+//! A server that only pretends to be Redis: the test makes the answers, which may be wrong, or never end.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ impl Endless {
         })
     }
 
-    /// Answers each packet with what `answer` makes of its number.
+    /// Answers each packet with what `answer` makes of the packet's number: 0, 1, 2 and so on over all connections.
     pub(crate) fn answering(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Endless {
         let number = AtomicU64::new(0);
         Endless::serve(move |mut client, _, _| {

@@ -1,6 +1,5 @@
-//! Faults at system calls. A seccomp filter reports the calls of a process, and of all that the process starts, to a
-//! supervisor before the kernel carries the call out (seccomp_unotify(2)). The supervisor lets one call fail, or kills
-//! the process.
+//! Faults at system calls. A seccomp filter reports a call of a process, or of a descendant, to a supervisor before the
+//! kernel carries the call out (seccomp_unotify(2)). The supervisor lets one of the calls fail, or kills the process.
 
 use nix::errno::Errno;
 use nix::libc;

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 fn fails(test: impl FnOnce()) -> bool {
-    // The output of the failing inner test counts as this test's, which is shown only if this test fails.
+    // The output of the failing inner test belongs to the outer test: Rust shows it only if the outer test fails.
     catch_unwind(AssertUnwindSafe(test)).is_err()
 }
 

@@ -49,7 +49,6 @@ pub(crate) fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run -q backup").args(arguments)
 }
 
-/// Releases a lease.
 #[track_caller]
 pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
     Test::new(servers).args(["release", "-q", "--name", name, "--token", token]).run();
@@ -76,8 +75,8 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node. A call ends once a majority has granted: if a node still lacks the lock
-/// 500 ms later, this releases the lock and takes it again.
+/// Takes a lock for 30 seconds on every node, and returns its token. `acquire` ends once a majority has granted: if a
+/// node still lacks the lock 500 ms later, this function releases the lock and takes it again.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
@@ -110,8 +109,8 @@ pub(crate) fn permit(redis: &Redis, more: &str) {
     redis.command(&words);
 }
 
-/// Makes a server know the scripts of `acquire`, `extend`, `release` and `status`: otherwise it would refuse the first
-/// request of each script, and redlock would send a second.
+/// Makes a server know the scripts of `acquire`, `extend`, `release` and `status`. Otherwise the server would refuse
+/// the first request with each script, and redlock would send a second.
 #[track_caller]
 pub(crate) fn teach_scripts(redis: &Redis) {
     let token = acquire(redis, "before");
@@ -190,7 +189,8 @@ pub(crate) fn myself() -> (String, String) {
     (user.name, host.to_string_lossy().into_owned())
 }
 
-/// The two lines about a lease that the servers say is lost: when the job gets SIGTERM, and when the job has ended.
+/// The two lines about a loss that the servers have reported: the first when the job gets SIGTERM, the second when the
+/// job has ended. `why`: the reason, as a template for [`like`].
 pub(crate) fn lost(why: &str) -> Pattern {
     like(format!(
         "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
@@ -214,8 +214,8 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// A `run -q` whose job has begun. The job ends when the writer that this returns is dropped, or, if `status` is 76,
-/// when its lease is lost.
+/// A `run -q` whose job has begun, with the status that `run` must end with. The job ends when the returned writer is
+/// dropped, or, with status 76, by the loss of its lease.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

@@ -1,5 +1,5 @@
-//! The tools of the tests: real servers, a builder of calls that fails at any unexpected output, proxies that
-//! misbehave, waits with a deadline. This room knows only the common form and a few words of redlock's messages.
+//! The tools of the tests: real servers, calls that fail the test at any unexpected output, proxies that misbehave,
+//! waits with a deadline. These tools know the form that all messages of redlock have, and the words of a few messages.
 
 mod chance;
 mod cluster;
@@ -72,13 +72,12 @@ pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnM
             return;
         }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
-        // A look may take much of the machine's time (/proc is large on a busy machine): the pause is as long as the
-        // look.
+        // `condition` may take much of the machine's time (/proc is large on a busy machine): the pause is as long as
+        // the call took, at least 2 ms.
         std::thread::sleep(looked.elapsed().max(Duration::from_millis(2)));
     }
 }
 
-/// A short form of [`Duration::from_millis`].
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-/// Everything that a server is asked from now on.
+/// Records everything that a server is asked, from `new` on.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     lines: Arc<Mutex<Vec<String>>>,
@@ -60,7 +60,8 @@ impl Drop for Monitor {
     }
 }
 
-/// How often each command was called since [`reset_command_calls`], calls from inside scripts included.
+/// How often each command was called since [`reset_command_calls`], calls from inside scripts included; INFO and CONFIG
+/// RESETSTAT, which these functions call, are left out.
 pub(crate) fn command_calls(redis: &Redis) -> BTreeMap<String, u64> {
     let info: String = redis.query(&["INFO", "commandstats"]);
     let entries = info.lines().filter_map(|line| {

@@ -37,7 +37,6 @@ pub(crate) fn name(pid: u32) -> String {
     name.trim_end().to_owned()
 }
 
-/// Whether the process is stopped.
 pub(crate) fn stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
@@ -54,7 +53,7 @@ pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
 pub(crate) struct Watched(Vec<OwnedFd>);
 
 impl Watched {
-    /// The processes among `pids` that live.
+    /// The processes among `pids` that still exist.
     pub(crate) fn new(pids: &[u32]) -> Watched {
         let open = |pid: &u32| {
             // SAFETY: takes two numbers and touches no memory.

@@ -21,7 +21,7 @@ pub(crate) enum Mode {
     Delay(Duration),
     /// As `Delay`, but whatever comes before this moment is treated as if it came at this moment.
     Hold(Instant, Duration),
-    /// Accepts and swallows: nothing arrives, nothing comes back.
+    /// Accepts connections, and swallows all bytes: nothing arrives, nothing comes back.
     BlackHole,
     /// Requests arrive, their replies are swallowed.
     LoseReplies,
@@ -37,7 +37,7 @@ pub(crate) enum Mode {
     Misreport(String),
     /// Requests arrive; of the first reply only half comes back, and then the connection is closed.
     HalfReply,
-    /// The same, but the connection is reset.
+    /// As `HalfReply`, but the connection is reset.
     Reset,
 }
 
@@ -79,7 +79,7 @@ struct Shared {
     /// Connections of clients. The threads that pass bytes on own them, so a connection is closed when its threads have
     /// ended.
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// How many bytes still go through until a connection breaks.
+    /// How many bytes clients still send until a connection breaks, and how the connection breaks.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
@@ -188,7 +188,7 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many chunks clients have sent, of whatever length.
+    /// How many chunks of whatever length clients have sent, without those on half-open connections.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
     }
@@ -204,12 +204,12 @@ impl Proxy {
         *self.shared.breaks.lock().unwrap() = None;
     }
 
-    /// How many bytes clients have sent.
+    /// How many bytes clients have sent, without those on half-open connections.
     pub(crate) fn requested(&self) -> usize {
         self.shared.requested.load(Ordering::SeqCst)
     }
 
-    /// How many bytes went back to clients.
+    /// How many bytes went back to clients, without those in the modes `Refuse`, `HalfReply` and `Reset`.
     pub(crate) fn replied(&self) -> usize {
         self.shared.replied.load(Ordering::SeqCst)
     }
@@ -456,8 +456,8 @@ impl<W: Close + Send + 'static> Outlet<W> {
     }
 }
 
-/// Starts a thread that reads chunks, and writes what `treat` makes of them. A single thread does both, since a busy
-/// machine delays each change of threads.
+/// Starts a thread that reads chunks, and writes what `treat` makes of them. Until a piece has to wait, a single thread
+/// does both, since a busy machine delays each change of threads.
 fn pump(
     mut from: impl Read + Send + 'static,
     to: impl Close + Send + 'static,

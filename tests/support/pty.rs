@@ -76,7 +76,6 @@ impl Terminal {
         Errno::result(unsafe { libc::ioctl(self.keys.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }).unwrap();
     }
 
-    /// Types keys.
     pub(crate) fn types(&self, keys: &str) {
         (&self.keys).write_all(keys.as_bytes()).unwrap();
     }
@@ -86,8 +85,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows `text`, behind the text that the last wait has found; returns everything up to
-    /// there.
+    /// Waits until the screen shows `text`, behind all that earlier waits have returned. Returns what the screen has
+    /// shown since then, up to the end of `text`.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {

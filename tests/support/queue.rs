@@ -1,4 +1,5 @@
-//! Waiters in line for one lock, in a known order: each is started once all before it are in the queue.
+//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter once all earlier waiters are in line, so the
+//! order is known. `Contenders` compete for the lock.
 
 use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ impl Line {
         redis.query(&["ZCARD", Line::QUEUE])
     }
 
-    /// The waiters in the queue of this node, the first one first.
+    /// The waiters in the queue of this node, in the order of their tickets.
     #[track_caller]
     pub(crate) fn waiters(redis: &Redis) -> Vec<String> {
         redis.query(&["ZRANGE", Line::QUEUE, "0", "-1"])
@@ -75,7 +76,7 @@ impl Line {
     }
 }
 
-/// Jobs that wait in line for the lock `backup`, and note their number and their fencing token when they have it.
+/// Jobs that wait in line for the lock `backup`. A job that has the lock notes its number and its fencing token.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     directory: Arc<Directory>,

@@ -363,7 +363,8 @@ impl Redis {
         line.unwrap_or_else(|| panic!("no {field} in INFO")).to_owned()
     }
 
-    /// Stops the server without closing anything: it accepts, and never answers.
+    /// Stops the server's process: connections stay open, the kernel accepts new ones, and nothing is answered until
+    /// [`Redis::resume`].
     pub(crate) fn pause(&self) {
         send(self.pid(), Signal::SIGSTOP);
         super::eventually(SOON, "redis-server stopped", || {

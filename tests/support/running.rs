@@ -136,7 +136,6 @@ impl Running {
         self.stdout.all()
     }
 
-    /// Whether the call has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.poll().is_some()
     }

@@ -42,12 +42,12 @@ impl Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }
 
-    /// The same, but the Sentinels take a primary for dead that is silent for half a second.
+    /// As [`Sentinels::start`], but the Sentinels take a primary for dead after half a second of silence.
     pub(crate) fn failing_over(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::HASTY)
     }
 
-    /// The same, and all servers and Sentinels speak TLS.
+    /// As [`Sentinels::failing_over`], but all servers and Sentinels speak TLS.
     pub(crate) fn by_tls(replicas: usize, authority: &Authority) -> Sentinels {
         let arguments = authority.issue("IP:127.0.0.1", 2).everywhere(authority);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -96,8 +96,8 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until most Sentinels name another primary than server `old`, and the new primary says that it is the
-    /// primary. Returns its number.
+    /// Waits until most of the Sentinels that answer name the same primary, which is not server `old`, and the new
+    /// primary confirms this. Returns the index of the new primary.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();
@@ -131,7 +131,7 @@ impl Sentinels {
         let _: redis::Value = request.query(&mut self.sentinels[sentinel].connection().unwrap()).unwrap();
     }
 
-    /// Stops a Sentinel: it accepts, and does not answer.
+    /// Stops a Sentinel's process: the kernel accepts connections, and nothing is answered.
     pub(crate) fn pause(&self, sentinel: usize) {
         send(self.sentinels[sentinel].child.id(), Signal::SIGSTOP);
     }
@@ -179,7 +179,7 @@ impl Sentinel {
         !ended
     }
 
-    /// The port of the primary that this Sentinel names.
+    /// The port of the primary that this Sentinel names; none if the Sentinel does not answer.
     fn primary(&self) -> Option<u16> {
         let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");

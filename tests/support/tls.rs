@@ -58,8 +58,8 @@ impl Authority {
 }
 
 impl Certificate {
-    /// The arguments of a server that shows this certificate to all: calls, replicas, Sentinels, other servers of a
-    /// Cluster.
+    /// The arguments of a server that shows this certificate to calls, replicas and Sentinels. In a Cluster the servers
+    /// need `--tls-cluster yes` besides.
     pub(crate) fn everywhere(&self, authority: &Authority) -> Vec<String> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let files = [path(&self.certificate), path(&self.key), path(&authority.certificate())];

@@ -1,5 +1,5 @@
--- Writes the end of a run into the log and into RUNS; no other file does. A script calls these functions by
--- pcall, and after its main writes: a server out of memory refuses a script's first write only.
+-- Writes the end of a run into the log and into RUNS; no other file adds a run to the log. A script calls these
+-- functions by pcall, and after its main writes: a server out of memory refuses a script's first write only.
 -- RUNS has success, failure: the last run of each kind; succeeded, failed: their numbers; once, once_before: see
 -- release.lua; cut: set when the log is first cut; forced: an object whose y and b say who ended the leases of all
 -- holders by force, and when.
@@ -8,8 +8,8 @@
 -- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with no outcome the lease ran out. y is the
 -- user@host that has revoked the lease. Quotes inside values are escaped, so `"b":"` is always the name of a field.
 
--- The run, with this duration (ms, number or text) and outcome instead of those that it has. 'expired' comes with a
--- status (`code`), which was told after the lease had run out.
+-- The run, with this duration (ms, number or text) and outcome (`word`) instead of those that it has. 'expired' comes
+-- with a status (`code`), which was told after the lease had run out.
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
   if word == 'exited' then outcome = '","x":"' .. code .. '"'

@@ -1,4 +1,4 @@
--- Tells who has a lock and who waits for it. Changes nothing.
+-- Tells who has a lock and who waits for it. Changes nothing, but forgets members that have run out (state.lua).
 -- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to name), named (a token: its
 --      holder is named too), waiters (how many to name; nil: none)
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, each with holds;
@@ -13,7 +13,6 @@ fields.waiting = redis.call('ZCARD', Q)
 fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
 fields.clock = ms
 
--- Tells whether each of these waiters listens.
 local function listening(waiters)
   local channels, counts = {}, {}
   for i = 1, #waiters, 2 do channels[#channels + 1] = BASE .. 'w:' .. waiters[i] end

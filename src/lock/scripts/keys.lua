@@ -1,25 +1,26 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
--- key. Straight-line code, since a script spends most of its time on creating functions: take.lua and release.lua do
--- their usual case first, and include the functions for all other cases behind that (build.rs).
+-- key. A script spends most of its time on creating functions. So this file has only one function, and take.lua and
+-- release.lua do their usual case first, and include the functions for the other cases behind that (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
---       holds (sorted set: hold -> when it entered, in us), members (sorted set: token -> deadline in ms),
---       slots (sorted set: token -> slot), fences (hash: slot -> counter, all)
+--       holds (sorted set: hold -> its time of entry in us; base -> 0), members (sorted set: token -> deadline in ms),
+--       slots (sorted set: token -> slot), fences (hash: slot -> counter; all -> the largest of these counters)
 -- A lock that members hold has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
--- takes the mark for its own token. Then members lists the leases, `member:TOKEN` is the record of each, and lease has
--- the fields `longest` (the longest ttl), `revoked` (when, in us, and by whom: revokes all members that were granted
--- before) and `some_kept` (a member is kept though its job has ended).
--- ARGV: name, value, name, value; read as ARG.name. `claim` is the claim on the lock (see fits), nil for a command that
+-- takes the mark for its own token. With a mark, the key members lists the leases, `member:TOKEN` is the record of a
+-- lease, and the key lease has the fields `longest` (the longest ttl), `revoked` (when, in us, and by whom: revokes all
+-- members that were granted before) and `some_kept` (a member was kept after its job had ended).
+-- ARGV: name, value, name, value; read as ARG.name. `claim` is exclusive, shared or slots:L, nil for a command that
 --       takes no lease. The head of a script names its other arguments. A missing argument is nil.
 -- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value,
--- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; of a key of another type only
--- type and left. With members there are `members` (their number), `next` (ms until the first runs out) and `longest`.
--- `node` is uptime (s), a space, and run_id; both '' if INFO is refused.
--- The keys of the memory of runs are not in KEYS: a server reads only 16 kB after its client has gone (build.rs).
---   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
---   open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits
---   (sorted set: host -> when it came last, in ms, then a digit for the result: see note_visit), errors
---   (list: objects of t token and e the last lines that the job wrote to its standard error, the newest in front)
+-- left (ms; -1: never expires), the fields of the record and now (us), for a member also its claim and slot; of a key
+-- of another type only type and left. With members there are `members` (their number), `next` (ms until the first runs
+-- out) and `longest`. `node` is uptime (s), a space, and run_id; both '' if INFO is refused.
+-- The keys of the memory of runs are not in KEYS, which keeps requests short: a server reads only 16 kB after its
+-- client has gone (build.rs).
+--   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each
+--   token in open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits (sorted
+--   set: host -> when it came last, in ms, then a digit for the result: see note_visit in take.lua), errors (list, the
+--   newest in front: objects with t, the token, and e, the last lines of the job's standard error)
 -- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- The usual names stand in the table in advance, since a table that grows is built anew at each doubling.

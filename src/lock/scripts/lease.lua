@@ -42,14 +42,16 @@ local function count_holds()
   return math.max(redis.call('ZCARD', H), 1)
 end
 
--- An answer after reading only. HDEL changes nothing, but fails on a replica, which must not answer.
+-- The answer of a script that may have written nothing. This HDEL changes nothing, but fails on a replica, which must
+-- not answer.
 local function answer_from_reads(outcome, fields)
   local refused = redis.pcall('HDEL', L, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
   return answer(outcome, fields)
 end
 
--- One holder of the lock, with the first ARG.bytes of its token (nil: all). A lease of another library has no record.
+-- One holder of the lock. `value` is the first ARG.bytes bytes of its token (nil: all). A lease of another library has
+-- no record.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -87,7 +89,7 @@ local function is_vacant()
   return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
 end
 
--- The answer about a lease that is not here: gone if there is room for it, other if others have the lock.
+-- The answer about a lease that is not here: gone if there is room for the lease, other if others have the lock.
 local function answer_without_lease()
   if is_vacant() then
     return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
@@ -96,7 +98,7 @@ local function answer_without_lease()
 end
 
 -- Writes into the memory that the lease of this token ends ttl ms from now, if its run is there. A run may last longer
--- than 100 days, so the expiry of the memory and of the counters is renewed too.
+-- than 100 days, so the expiry of the open runs and of the counters is renewed too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then

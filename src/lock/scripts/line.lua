@@ -43,8 +43,8 @@ end
 -- the caller itself, takes `me` out of the line and returns it, without a call and a reservation.
 local function call_next(me)
   -- The claim by which `fits` judges a waiter, from the first letter of the waiter's name. The letter of a slot does
-  -- not tell the number of slots, so a waiter for a slot counts as asking for the present number. If the waiter asks
-  -- for another number, it is called too, and its take is refused.
+  -- not tell the number of slots, so a waiter for a slot counts as asking for the present number. A waiter that asks
+  -- for another number is called too, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'

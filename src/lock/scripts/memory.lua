@@ -47,15 +47,15 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the known run ended earlier, or the known run's end
+-- True if this run becomes the last `result` (success or failure): the run that RUNS has did not end later, or its end
 -- lies in the future, since the clock was set back.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- The argument `sorted` of end_run, for a run that may have ended before others; `at` is the run's position, if the log
--- has the run already.
+-- The argument `sorted` of end_run, for a run that may have ended before others; `at` is the run's position in the log,
+-- nil if the log does not have the run yet.
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)

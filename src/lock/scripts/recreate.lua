@@ -1,10 +1,10 @@
 -- Gives a lease again to a node that has forgotten it; the holder still has the lease. Raises the counter to the
 -- lease's fencing token. Ignores the queue and the reservation: the holder goes before all waiters.
--- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (how long,
---      ms), entry (see grant.lua), run_id (of the server that said gone; nil: INFO is refused), alone (the only node),
---      newest (see take.lua)
--- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node,
---      and its counter is ahead: it granted a later lease, or force ended this lease), revoked (by), other (holders)
+-- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base': the hold that took the lock), held
+--      (how long the holder has had the lease, ms), entry (see grant.lua), run_id (of the server that said gone; nil:
+--      INFO is refused), alone (the only node), newest (see take.lua)
+-- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node, and its counter is
+--      ahead: the node granted a later lease, or force ended this lease), revoked (by), other (holders)
 -- Cost: 19 calls.
 -- include lease, memory
 local who, _, run_id = node()

@@ -98,8 +98,8 @@ local function find_logged(token)
 end
 
 -- True if a run that ended ARG.ended ms ago may stand, or have stood, in the log behind the runs that are searched:
--- they all ended later, and the log goes on behind them, or was cut. The run may have ended up to AGAIN_MS before, since
--- each repetition of a release has the same ARG.ended.
+-- these runs all ended later, and the log goes on behind them, or was cut. The run may have ended up to AGAIN_MS
+-- earlier, since the release may have waited for the server.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
@@ -119,8 +119,8 @@ local function told_end(token)
 end
 
 -- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
--- gets the outcome `word`. `late`: the lease was released after it had run out; the run stays 'expired', and gets
--- `code`.
+-- gets the outcome `word`, or 'revoked' if force ended the lease. `late`: the lease was released after it had run out;
+-- the run stays 'expired', and gets `code`.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil

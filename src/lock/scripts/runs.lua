@@ -1,15 +1,16 @@
--- Tells the memory of a lock: its runs, as end.lua says. Changes nothing.
--- ARG: most (how many runs to tell), from (how many runs of the log to leave out; nil: none), since (ms: tell only runs
---      that ended less than this long ago), failed (leave out runs that exited with 0 or were released without a
---      status), hosts (tell the visits too), errors (tell the kept errors too)
+-- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, but forgets
+-- members that have run out (state.lua).
+-- ARG: most (how many runs to tell, at most 200), from (how many runs of the log to leave out; nil: none), since (ms:
+--      tell only runs that ended less than this long ago), failed (leave out runs that exited with 0 or were released
+--      without a status), hosts (tell the visits too), errors (tell the kept errors too)
 -- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
 --      logged (the length of a log that was cut), ended (runs of a page of the log, the newest first),
 --      further (the log goes on behind this page), oldest (with since: the oldest run of the log),
 --      and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest runs that ended without a release, and are not in the log
 --      yet; on an exclusive lock the run that goes on is among them),
---      going (the first runs that go on), running (their number), visits (host, score, host, score, ...: see keys.lua),
---      errors (of `most` runs), node (if no run is known)
+--      going (at most `most` runs that go on), running (the number of all runs that go on), visits (host, score, host,
+--      score, ...: see keys.lua), errors (of `most` runs), node (if no run is known)
 -- Cost: 10 calls, with one run.
 -- include lease
 local PAGE = 200

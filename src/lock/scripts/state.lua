@@ -45,7 +45,7 @@ local function answer(outcome, fields)
   return flat(fields)
 end
 
--- The functions on members. An exclusive lock creates none of them.
+-- The functions on members. A script creates them only if the lock has members, or ARG.claim is shared or slots.
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
@@ -73,7 +73,6 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
   end
 
-  -- Removes these members.
   function members.forget(tokens)
     for first = 1, #tokens, UNPACKED do
       local last, records = math.min(first + UNPACKED - 1, #tokens), {}
@@ -85,8 +84,8 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out. Calls no waiter: a waiter that was frozen and asks in this script would be passed
--- over, although its ticket may be older.
+-- Forgets members that have run out. Calls no waiter: this script's caller may be a waiter that was frozen when it was
+-- called, is out of the line since then, and has an older ticket than the first in line.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

@@ -1,22 +1,24 @@
 -- Grants a lease if its claim fits beside the holders, the lock is not reserved for another, and the node is not in
--- quarantine; otherwise queues the waiter, if there is one.
+-- quarantine. If holders, a reservation or the quarantine are in the way, queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
---      user, label, quarantine (s; nil: off), waiter (its name in line; nil: does not wait), ticket (nil: the server
---      gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the first free slot)
+--      user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not wait), ticket
+--      (nil: the server gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the
+--      first free slot)
 --      once (ms: nothing is granted if a run with --once-per that succeeded began less than this ago)
---      newest (a number: nothing is granted if a larger one has come, see newest.lua)
+--      newest (a number: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens of the caller's earlier tries, separated by spaces: this node has not yet confirmed an undo)
+--      earlier (tokens of the caller's earlier tries whose undo this node has not confirmed, separated by spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), quarantined (longest, node, position),
 --      other-claim (holders, node), ran (success, clock in ms, came: how many ms ago the host had come to the lock
 --      before; nil for a waiter), superseded (newest, clock in ms, node)
---      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
+--      position: rank and ticket of the waiter, queued (the waiter was not in line before); no waiter queues for a key
+--      of another type
 -- Reads K, R, Q, S, ENDS, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record),
--- OPEN, ENDS and VISITS.
+-- OPEN, ENDS and VISITS; a refusal writes Q and VISITS.
 -- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, and 2 of those for a new host.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
@@ -25,8 +27,8 @@ local least, list, call_others, close_all = 0, nil, nil, nil
 local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
--- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). A visit that cannot
--- be noted fails no take.
+-- succeeded, '3' anything else. The set lasts as long as the log, and both are renewed together (end.lua). A visit that
+-- cannot be noted fails no take.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -50,7 +52,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
   local freed = undo_earlier()
 
-  -- The first free slot from this one on, then from 0; nil if all are taken.
+  -- The first free slot from `first` on, else from 0 on; nil if all slots are taken.
   local function free_from(first)
     -- True if all slots from first to last are taken. P alone does not tell: after a mark was deleted by hand, P is
     -- left, but the lock is free.
@@ -121,8 +123,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- Reserves the lock for the holder that the server has forgotten in a restart, unless that holder has come back
-  -- since: then the counter has reached the holder's fencing token.
+  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, unless that holder has come
+  -- back since: then the counter has reached the holder's fencing token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -178,7 +180,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- Another waiter is called, but there is room for both, and no other waits: the caller need not be turned away.
+    -- Another waiter was called, but there is room for both, and no other waits: the caller need not be turned away.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -195,7 +197,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
     -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. For the
-    -- seed see fencing.rs.
+    -- seed, ARG.now, see fencing.rs.
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)

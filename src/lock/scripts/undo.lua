@@ -1,5 +1,5 @@
 -- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and no other waiter is
--- called: the other would get only a part of the nodes too. A waiter that leaves loses its position in line and its
+-- called: that waiter would get only a part of the nodes too. A waiter that leaves loses its position in line and its
 -- reservation, and the next is called. Without arguments the script only calls the first in line. The script may be
 -- repeated, and come late, since a waiter that has left never uses its name again.
 -- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the waiter knows no ticket)

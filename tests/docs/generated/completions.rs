@@ -65,7 +65,7 @@ fn zsh(redlock: &Command) -> Meanings {
     ]
 }
 
-/// The specification for _arguments of each form of an option of this command.
+/// One specification for zsh's _arguments for each form of an option of this command.
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
@@ -143,7 +143,7 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|argument| !argument.is_positional()).filter(is_accepted)
 }
 
-/// The options that every command has, with the same values.
+/// The options that every command has.
 fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     let of_every_command = |option: &&Arg| {
         let mut commands = redlock.get_subcommands();
@@ -152,7 +152,7 @@ fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     options(redlock).filter(of_every_command)
 }
 
-/// The options that not every command has.
+/// The options of this command that not every command has.
 fn own<'a>(redlock: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
     options(command).filter(|option| common(redlock).all(|common| common.get_id() != option.get_id()))
 }
@@ -165,7 +165,8 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// All forms that take at least `least` values in every command: not `-n`, which takes one in `log`, and none in `run`.
+/// All forms of options whose smallest number of values is `least` in every command: not `-n`, which takes one value in
+/// `log`, and none in `run`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
@@ -205,7 +206,7 @@ fn has_choices(option: &Arg) -> bool {
     !option.get_possible_values().is_empty()
 }
 
-/// The values to choose from; empty if the option takes other values.
+/// The values of an option with a fixed choice, else empty.
 fn choices(option: &Arg) -> String {
     joined(option.get_possible_values().iter().map(|value| value.get_name().to_owned()), " ")
 }

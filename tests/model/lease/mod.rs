@@ -100,7 +100,7 @@ bounds! {
     pub(super) Bounds {
         nodes: usize = 3,
         claims: [Claim; 2] = [Claim::Exclusive; 2],
-        /// The ttl of each client.
+        /// The ttl of each client, in ticks.
         ttl: [u8; 2] = [2, 2],
         quarantine: u8 = 2,
         restarts: u8 = 0,
@@ -111,9 +111,7 @@ bounds! {
         /// How often each client may try to take the lock.
         tries: [u8; 2] = [0, 1],
         force: bool = false,
-        /// Where the first client has the lock to begin with.
         held: Held = Held::Everywhere,
-        /// Which clients renew.
         renews: [bool; 2] = [true, false],
         /// Keys are deleted when a client gives up or releases, not only left to expire.
         leaves: bool = false,
@@ -263,7 +261,7 @@ impl Bounds {
         state.rest.asked += 1;
         state.clients[client].tries -= 1;
         state.clients[client].phase = Phase::Taking;
-        // A client that asks later has a later clock. Until the lease is won, `fence` is this clock.
+        // A client that asks later has a later clock. Until q nodes have granted the lease, `fence` is this clock.
         state.clients[client].fence = state.rest.asked;
         for node in &mut state.nodes {
             if node.entries[client].left > 0 && !self.is(Without::PlaceOfToken) {
@@ -276,7 +274,7 @@ impl Bounds {
         self.send(state, client, Kind::Take);
     }
 
-    /// Copies into the state what the real functions have decided about a client's nodes.
+    /// Copies into the state what a judgement or a confirmation has decided about a client's nodes.
     fn take_over(&self, state: &mut State, client: usize, backing: &[Backing<i8, u8>]) {
         for (node, backing) in state.nodes.iter_mut().zip(backing) {
             let side = &mut node.sides[client];
@@ -339,7 +337,7 @@ impl Bounds {
         Some(next)
     }
 
-    /// Returns the fault if the fencing token of a lease that is won now at this place does not fit.
+    /// Returns the fault if a lease that is won now at this place has a fencing token that is too small.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
@@ -349,8 +347,8 @@ impl Bounds {
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// Returns the fault if a reader gets a new fencing token from all nodes, though a quorum of them has not forgotten
-    /// the last one.
+    /// Returns the fault if a reader gets a new fencing token from all nodes, though a quorum of these nodes has not
+    /// forgotten the last fencing token.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -499,7 +497,6 @@ impl Space for Bounds {
 }
 
 impl Bounds {
-    /// Everything that can happen next.
     fn steps(&self, state: &State, into: &mut Vec<State>) {
         let mut also = |change: &dyn Fn(&mut State)| {
             let mut next = *state;

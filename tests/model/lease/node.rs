@@ -10,7 +10,7 @@ impl Bounds {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }
 
-    /// Whether this lease of a client fits beside all others that the node knows.
+    /// Whether a lease of the client at this place fits beside all other leases that the node knows.
     fn fits(&self, node: &Node, client: usize, place: u8) -> bool {
         (0..node.entries.len()).filter(|&entry| entry != client && node.entries[entry].left > 0).all(|entry| {
             let other = self.claims[Self::owner(node, entry)];

@@ -66,7 +66,7 @@ pub(super) const EARLIER: usize = 2;
 
 packed! {
     Node {
-        /// The present lease of each client, and an earlier one.
+        /// The present lease of each client, and a lease of an earlier try.
         entries: [Entry; 3],
         /// The client that has the earlier lease.
         earlier: u8 = 1,
@@ -103,7 +103,7 @@ packed! {
         won_besides: u8 = 3,
         /// How many leases were asked for: the clock that seeds the counters.
         asked: u8 = 3,
-        /// 0: none yet; 1, 2: the lease of the first or second client is being deleted; 3: the deletion is over.
+        /// 0: no deletion yet; 1, 2: the lease of the first or second client is being deleted; 3: the deletion is over.
         forced: u8 = 2,
     }
 }

@@ -12,7 +12,6 @@ use super::{
 pub(super) type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
-    /// All that can happen next.
     pub(super) fn steps(&self, state: &State, into: &mut Vec<Checked<State>>) {
         let is_busy = state.is_busy();
         let mut also = |change: &dyn Fn(&mut State) -> Checked| {

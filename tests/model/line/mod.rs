@@ -17,11 +17,11 @@
 //! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not
 //!   overtaken by a waiter with a later ticket, unless the overtaken waiter, or a node, has met a failure;
 //! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
-//! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
+//! * a waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
 //!
 //! A live holder renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer
-//! than q nodes back the lease: the model of leases checks these steps. This model has no members, no fencing tokens
-//! and no passers-by.
+//! than q nodes back the lease: the model of leases checks these steps. This model has no members, no fencing tokens,
+//! and no callers that try once and do not wait.
 
 use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
 use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};
@@ -39,7 +39,7 @@ const RESERVED: u8 = 2;
 const FIRST_LOOKS: u8 = 1;
 /// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// If too few nodes could answer a try, the waiter repeats it after this many ticks.
+/// If too few nodes could answer a try, the waiter repeats the try after this many ticks.
 const AFTER_FAILURE: u8 = 1;
 
 /// A clause of the scripts or of the waiter that is left out.
@@ -89,7 +89,7 @@ bounds! {
         waiters: u8 = 0,
         /// How many waiters, the first ones, are in line from the start, alive and listening.
         in_line: u8 = 0,
-        /// How many waiters behind these listen, and are about to ask. All other waiters may come at any time.
+        /// How many waiters after those in line listen, and are about to ask. All other waiters may come at any time.
         about_to: u8 = 0,
         /// The first holder has its lease on all nodes, not on a quorum.
         everywhere: bool = false,
@@ -99,9 +99,7 @@ bounds! {
         quick_pauses: bool = false,
         /// How often a waiter or the holder may die.
         kills: u8 = 0,
-        /// How often a waiter may freeze.
         freezes: u8 = 0,
-        /// How often a waiter may be interrupted.
         interrupts: u8 = 0,
         /// How often a node may restart, and forget everything.
         restarts: u8 = 0,
@@ -259,7 +257,8 @@ fn a_node_that_has_forgotten_must_not_vote() {
 /// The first waiter has a smaller number than the second, or a larger one.
 const NUMBERS: [[u8; HOLDER + 1]; 2] = [[1, 2, 0, 0], [2, 1, 0, 0]];
 const SMALLER_FIRST: Bounds = Bounds { numbers: NUMBERS[0], ..RIVALS };
-/// The holder has a larger number than the waiter that comes, and gives its lease again to a node that has forgotten.
+/// The holder has a larger number than the waiter that comes, and gives its lease again to a node that has forgotten
+/// the lease.
 const OUTDATED_BY_HOLDER: Bounds =
     Bounds { waiters: 1, in_line: 0, about_to: 1, clocks: true, restarts: 2, numbers: [1, 0, 0, 2], ..CALLS };
 
@@ -282,7 +281,6 @@ fn what_has_the_lock_must_be_known_as_the_newest_and_what_is_superseded_must_lea
     without(Without::SupersededLeaves, Bounds { numbers: NUMBERS[0], ..IN_LINE }, LEFT_BEHIND, 8);
 }
 
-/// The larger bounds.
 #[test]
 fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {

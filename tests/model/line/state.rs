@@ -32,13 +32,13 @@ variants! {
         Nothing,
         /// A request under way: a try.
         Take,
-        /// Requests under way that undo the try, and keep the place in line: behind the try, or alone.
+        /// A try, and behind it UNDO, which undoes the try and keeps the place in line.
         TakeUndo,
         Undo,
-        /// Requests under way that leave the line, once the waiter has the lock: behind the try, or alone.
+        /// A try, and behind it STEP OUT, by which a waiter that has the lock leaves the line.
         TakeStepOut,
         StepOut,
-        /// Requests under way that take back all: behind the try, or alone.
+        /// A try, and behind it LEAVE, which takes back all that the waiter has.
         TakeLeave,
         Leave,
         Release,
@@ -46,7 +46,7 @@ variants! {
         Granted,
         Held,
         Reserved,
-        /// A larger number has come.
+        /// A larger number of `--newest` has come.
         Superseded,
         Quarantined,
         /// No answer: the node cannot be reached, or has lost the connection.
@@ -55,7 +55,7 @@ variants! {
 }
 
 variants! {
-    /// A request that undoes a try, over a connection that its client has given up: the server takes it up at any time.
+    /// UNDO over a connection that the client has given up: the server takes up this UNDO at any time.
     Late { Nothing, OfLatest, OfEarlier }
 }
 
@@ -75,7 +75,7 @@ packed! {
         in_line: bool = 1,
         /// The waiter has read "go" since its last look.
         called: bool = 1,
-        /// The node has not confirmed that it has undone all tries before the latest.
+        /// The node has not confirmed UNDO: the next TAKE or LEAVE undoes the earlier tries, too.
         carries: bool = 1,
     }
 }
@@ -223,7 +223,7 @@ impl Node {
 }
 
 impl Waiter {
-    /// Whether the waiter has come, wants the lock, and is alive.
+    /// Whether the waiter has come, wants the lock, and is neither dead nor frozen.
     pub(super) fn wants(&self) -> bool {
         self.life == Life::Alive
             && matches!(self.phase, Phase::Listening | Phase::Waiting | Phase::Trying | Phase::RollingBack)
@@ -275,7 +275,6 @@ impl Packable for State {
 }
 
 impl State {
-    /// How many nodes satisfy this condition.
     pub(super) fn count(&self, is: impl Fn(&Node) -> bool) -> usize {
         self.nodes.iter().filter(|node| is(node)).count()
     }
@@ -291,7 +290,7 @@ impl State {
         }
     }
 
-    /// Whether something goes on that takes less than a pause. Half a second passes only when nothing such goes on.
+    /// Whether something goes on that takes less time than a pause. Until that has ended, no tick passes.
     pub(super) fn is_busy(&self) -> bool {
         let nodes = || self.nodes.iter().filter(|node| !node.away);
         nodes().any(|node| node.releases)

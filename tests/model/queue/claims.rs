@@ -71,8 +71,7 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // If a waiter of an older version leaves, it calls no waiter, but only tells the next that it is first. The next
-    // waiter then looks.
+    // If a waiter of an older version leaves, the next waiter hears only `head`, and has to look.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 

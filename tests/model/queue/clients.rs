@@ -371,7 +371,7 @@ impl Bounds {
         }
     }
 
-    /// A late request arrives, which its client has sent again or given up before.
+    /// A late request arrives: the client has sent it again, or has given it up.
     fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
         match late {
             Late::Nothing => {}

@@ -10,17 +10,17 @@
 //!
 //! * no two clients whose leases conflict believe that they have the lock. A writer conflicts with all clients, a slot
 //!   with the same slot, a lease with leases of other claims;
-//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, if
-//!   all waiters before it could have the lock too;
+//! * no wake-up is lost: if a waiter could have the lock, and so could all waiters before it, then calls alone wake the
+//!   waiter, with no look by the clock;
 //! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
 //!   freezes or is lost;
 //! * first come, first served: the lock goes past no waiter in line, unless the waiter is dead; and past no waiter that
 //!   was dropped, is alive, hears, and was neither frozen nor cut off. Only a waiter that has been called may be
-//!   passed, if both fit. Only leases or the line turn away a client that does not wait;
+//!   passed, if both fit. Only leases, the line or a called waiter make the lock busy for a client that does not wait;
 //! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a
 //!   number turned away;
-//! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and
-//!   no list of leases when all have run out;
+//! * after a waiter has left, no lease, place or reservation of this waiter stays; no mark stays without a lease, and
+//!   no list of leases stays without a mark when all its leases have run out;
 //! * what `release --force` has deleted does not come back.
 
 use super::search::{self, Checked, MOST, Space, bounds, search};
@@ -39,7 +39,7 @@ const TTL: u8 = 3;
 const RESERVED: u8 = 2;
 /// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
+/// A waiter at rank r, behind the first, looks after r + 1 times this many ticks: after r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// If the answer to a try was lost, the waiter repeats the try after this many ticks.
 const AFTER_FAILURE: u8 = 1;
@@ -63,13 +63,13 @@ enum Without {
     LeaveReservation,
     /// A waiter that leaves gives up its place.
     LeavePlace,
-    /// A waiter that leaves undoes a grant only if it is the waiter's own.
+    /// A waiter that leaves undoes a grant only if the grant is the waiter's own.
     LeaveCompares,
     /// PUBLISH says how many listen: the script drops a waiter that does not listen.
     Count,
     /// A reservation runs out.
     ReservationEnds,
-    /// A reservation holds off all others.
+    /// A reservation holds off other clients.
     Reservation,
     /// A client that does not queue respects the line.
     Line,
@@ -116,7 +116,7 @@ enum Without {
     BesideCalled,
     /// A waiter that leaves while the lock is reserved for another tells the new first in line.
     LeaveTells,
-    /// A waiter looks when the first slot is free, not the last.
+    /// A waiter for a slot looks when the first of the leases runs out, not the last.
     FirstPlace,
     /// TAKE undoes the tries that the node has not confirmed to have undone.
     TakeCarries,
@@ -130,9 +130,9 @@ enum Without {
     RollBackOfGrants,
     /// A waiter that has left comes again under another name.
     NewName,
-    /// A connection that is given up is aborted: what is still on its way never arrives.
+    /// A client aborts a connection that it gives up: a request that is still on its way never arrives.
     Abort,
-    /// With `--newest`, a grant raises the register.
+    /// With `--newest`, a grant raises the register: the largest number that has come.
     GrantRaises,
     /// A place in line raises the register too.
     LineRaises,
@@ -176,15 +176,15 @@ bounds! {
         foreign: u8 = 0,
         /// How often the lock may be freed by force.
         forces: u8 = 0,
-        /// The version that frees the lock by force knows only exclusive leases.
+        /// True: a version that knows only exclusive leases frees the lock by force.
         older_force: bool = false,
-        /// How often a connection may be cut while a try, or the request that undoes the try, is on its way.
+        /// How often a connection may be cut while a try, its answer, or the request that undoes the try is on its way.
         cuts: u8 = 0,
-        /// How often a client may send a request twice, over two connections: the server takes up the first at any
-        /// time.
+        /// How often a waiter may send LEAVE or a roll-back twice, over two connections: the server takes up the first
+        /// copy at any time.
         lates: u8 = 0,
-        /// How often the node may drop an earlier try, and refuse for a reason of its own: a quarantine, or a run that
-        /// has succeeded.
+        /// How often the node may drop a waiter's earlier try, and refuse the new try for a reason of its own: a
+        /// quarantine, or a run that has succeeded.
         refusals: u8 = 0,
         /// A waiter that has left may come again.
         again: bool = false,
@@ -192,7 +192,7 @@ bounds! {
         claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],
         /// The claim of clients that come by.
         passer_by: Claim = Claim::Exclusive,
-        /// The numbers of `--newest` of the same clients; 0: no number.
+        /// The numbers of `--newest` of the waiters and the holder; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
         /// A waiter names one of two slots, and asks again if that slot is taken, as with several nodes.
@@ -232,28 +232,28 @@ impl Space for Bounds {
 
 /// Three waiters and a client that does not wait come at any time, two may leave, and there is no look by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
-/// The same where a subscription breaks, and both ends notice; two waiters are in line already.
+/// As [`CALLS`], but two waiters are in line already, only one may leave, and a subscription breaks: both ends notice.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
-/// The same where an answer is lost.
+/// As [`CALLS_AGAIN`], but no subscription breaks, and an answer is lost.
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
-/// Two waiters are in line, and look by the clock; a third one comes.
+/// Two waiters are in line, and look by the clock. A third waiter and a passer-by come, and one waiter may leave.
 const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS };
-/// As [`CLOCKS`], but nothing fails, and no client leaves or comes by: the constants below add that.
+/// As [`CLOCKS`], but no client leaves or comes by. The constants below add failures.
 const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
 /// The first two in line are dead, and one more client may die.
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
 /// Any two clients die, each perhaps just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
-/// The first two in line freeze. The first is called in vain. The second was told `head`, but cannot look. So nothing
-/// happens until the third looks, which calls the second.
+/// Any two waiters freeze, at worst the first two in line. The first is called in vain. The second was told `head`, but
+/// cannot look. So nothing happens until the third looks: this look calls the second.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
 /// One waiter does not hear its call, and does not know this: it looks when the lease that it saw would have run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
 const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };
 const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
-/// A queue is forgotten after a while; the first two in line are dead, or one is frozen.
+/// A queue is forgotten after 5 ticks without a look. The first two in line are dead.
 const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
 const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 

@@ -1,7 +1,7 @@
-//! `--newest`: if a larger number than a client's has come, the client gets no lock, and blocks no other client.
+//! `--newest`: after a larger number has come, a client with a smaller number gets no lock, and blocks no other client.
 //!
-//! TAKE tells the client so, and changes nothing. The client then leaves the line like an interrupted waiter, so a call
-//! that it got goes on to the next waiter.
+//! TAKE grants nothing, and tells the client the reason. The client then leaves the line like an interrupted waiter. So
+//! a call that the client got goes on to the next waiter.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;

@@ -30,7 +30,7 @@ enum Called {
 }
 
 impl Bounds {
-    /// Sends `go` or `head` to a waiter, or drops the waiter if the server counts no listener.
+    /// Sends the waiter `go`, or else `head`. If the server counts no listener, drops the waiter, and returns false.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
@@ -44,7 +44,7 @@ impl Bounds {
         listens
     }
 
-    /// Takes the leases that have run out off the list, and calls no waiter.
+    /// Takes off the list the leases that have run out; without a mark, all leases. Deletes a mark whose list is empty.
     fn sweep(&self, state: &mut State) {
         let is_mark = state.rest.key.is_mark();
         for client in &mut state.clients {
@@ -67,7 +67,7 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// Whether a waiter may fit, by its name: the name does not tell the number of slots.
+    /// Whether a waiter may fit, as far as its name tells: the name does not tell the number of slots.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
@@ -83,7 +83,8 @@ impl Bounds {
         }
     }
 
-    /// Calls the first in line, if it fits and the lock is not reserved for another.
+    /// Calls the first in line, if it fits and the lock is not reserved for another. If the first is `me`, the waiter
+    /// that asks, only takes `me` out of the line.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -177,7 +178,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua, for this slot, or for any slot. `refuses`: the node refuses for a reason of its own.
+    /// take.lua. `place`: the slot; None: any slot. `refuses`: the node refuses for a reason of its own.
     pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
         let answer = self.grant_or_queue(state, who, place, refuses)?;
@@ -187,7 +188,7 @@ impl Bounds {
         Ok(answer)
     }
 
-    /// Drops the lease of an earlier try, if the request names it.
+    /// Drops the lease of an earlier try if the request names this try. True if there was such a lease.
     fn drop_earlier(&self, state: &mut State, who: usize, without: Without) -> bool {
         let Client { stale, carries, .. } = state.clients[who];
         let drops = stale && carries && state.is_listed(who) && !self.is(without);
@@ -243,7 +244,8 @@ impl Bounds {
         if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
     }
 
-    /// Raises the register. Called when a client gets the lock or a place in line, and at no other time.
+    /// Raises the register of `--newest` to the client's number. `forgets`: the clause by which the node does this is
+    /// left out.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -325,7 +327,7 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// The time until the first slot may be free. For readers and writers, the time until all leases have run out.
+    /// Ticks until the first slot may be free. For readers and writers, ticks until all leases have run out.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
@@ -376,7 +378,8 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Calls the next waiter, or tells the next that it is first: the waiter that has left may have stood before it.
+    /// Calls the first in line. If the lock is reserved (or, with `older`, in use), only tells the first in line that
+    /// it is first now: the waiter that has left may have stood before.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,

@@ -4,15 +4,14 @@ use super::super::bits::{Field, Packable, packed, variants};
 
 /// How many clients may wait in line.
 pub(super) const WAITERS: usize = 3;
-/// A client that has the lock to begin with, or comes by: it does not wait.
+/// The index of the client that does not wait: it has the lock from the start, and may come by again.
 pub(super) const OTHER: usize = WAITERS;
 const CLIENTS: usize = WAITERS + 1;
 
 variants! {
-    /// The claim of a client.
     Claim {
         Exclusive,
-        /// Exclusive, by a version of the program that knows no other claim: it takes a mark for a stranger's token.
+        /// Exclusive, by a version of redlock that knows no other claim, and takes a mark for a stranger's token.
         Older,
         Shared,
         /// One of two slots.
@@ -28,7 +27,7 @@ variants! {
         Free,
         /// The token of an exclusive lease.
         Token,
-        /// A mark: the leases are listed beside it.
+        /// A mark, as are `Two` and `One`: the leases are in a list beside the mark.
         Shared,
         Two,
         One,
@@ -42,7 +41,6 @@ variants! {
 }
 
 variants! {
-    /// The phases of a client.
     Phase {
         /// The client has not come yet.
         New,
@@ -55,9 +53,9 @@ variants! {
         Refused,
         /// Refused for good: the lock is in use with another claim, or a larger number has come.
         TurnedAway,
-        /// An answer was lost, and the request that undoes the try is under way.
+        /// A try has failed, and the request that undoes the try is under way.
         RollBack,
-        /// Interrupted: a request to take the lock is under way, and behind it the request that undoes the first.
+        /// The client was interrupted: its TAKE is under way, and behind the TAKE its LEAVE.
         AskedLeave,
         Leave,
         Holding,
@@ -69,7 +67,8 @@ variants! {
 }
 
 variants! {
-    /// A request over a connection that its client has given up. The server has it, and takes it up at any time.
+    /// A request over a connection that the client has given up. The server has the request, and carries it out at any
+    /// time.
     Late {
         Nothing,
         RollBack,
@@ -199,8 +198,8 @@ impl Key {
         }
     }
 
-    /// Whether the leases and this claim are of different shapes. Slots of one limit are one shape; readers, writers
-    /// and locks of other libraries are another.
+    /// Whether the leases and this claim are of different shapes. All slots of the same limit are one shape. Readers,
+    /// writers and locks of other libraries are together one shape.
     pub(super) fn is_other_shape(self, claim: Claim) -> bool {
         let slots = |key| {
             if matches!(key, Key::Two | Key::One) { key } else { Key::Free }
@@ -341,8 +340,8 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether a live waiter could have the lock, if it only knew: its claim fits, and so does each claim in line
-    /// before.
+    /// Whether there is a live waiter that no lease keeps from the lock: its claim fits beside the leases, and so does
+    /// the claim of each waiter before it.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
         // A lease that a live client's earlier try has left is not counted.

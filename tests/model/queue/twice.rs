@@ -1,17 +1,17 @@
-//! Requests that are sent twice. Connections are cut while a try, or the request that undoes the try, is on its way.
-//! Clients send requests again over new connections, while the server has the first ones, and takes them up later.
+//! Requests that are cut off, or sent twice. A connection is cut while a try, its answer, or the request that undoes
+//! the try is on its way. Or a client sends a request again over a new connection, and the server takes up the first
+//! copy later.
 
 use super::{AFTER_FAILURE, Bounds, CALLS_AGAIN, QUIET, Without, is_clean, without};
 use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
 
-/// Two connections are cut.
 const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
 /// One connection is cut, and a waiter leaves.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
 /// One connection is cut, and there is no look by the clock; the node may refuse the next try for a reason of its own.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The answer to a try is lost, and the waiter sends the request that undoes the try twice.
+/// The answer to a try is lost, and the waiter sends twice the request that undoes the try.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// The same with looks by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
