@@ -222,7 +222,7 @@ fn resident(url: &str) {
     child.wait().unwrap();
 }
 
-/// Measures `acquire` on one master and on five, which are 20 ms away.
+/// Measures `acquire` on masters that are 20 ms away: on one, on five, and on five of which one is a black hole.
 fn five_masters_away() {
     let servers = Redis::several(5);
     let away = || Mode::Delay(ms(20));

@@ -254,7 +254,7 @@ pub(crate) struct Common {
     pub(crate) help: Option<bool>,
 }
 
-// The name of a lock, as an option or as a plain argument. (No doc comment, as above.)
+// The name of a lock, as an option or as a plain argument. (No doc comment, for the same reason as `Common`.)
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// The name of the lock, as an option instead of NAME
@@ -271,7 +271,7 @@ impl NameArgs {
     }
 }
 
-// The names of several locks, as options or as plain arguments. (No doc comment, as above.)
+// The names of several locks, as options or as plain arguments. (No doc comment, for the same reason as `Common`.)
 #[derive(Debug, Args)]
 pub(crate) struct NamesArgs {
     /// The name of a lock, as an option instead of NAME
@@ -299,7 +299,7 @@ impl NamesArgs {
     }
 }
 
-// The common options of run and acquire. (No doc comment, as above.)
+// The common options of run and acquire. (No doc comment, for the same reason as `Common`.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
     /// The name of the lock, as an option instead of NAME; run can hold several
@@ -603,7 +603,7 @@ pub(crate) fn command() -> clap::Command {
         })
 }
 
-// The arguments of a command that has none of its own. (No doc comment, as above.)
+// The arguments of a command that has none of its own. (No doc comment, for the same reason as `Common`.)
 #[derive(Args)]
 struct NoArgs {}
 

@@ -1,4 +1,5 @@
-//! The settings, such as the nodes and the prefix. Each comes from its flag, else its variable, else redlock.conf.
+//! The settings, such as the nodes and the prefix. Each comes from its flag, else its variable, else redlock.conf, else
+//! the default. If none of the first three names the nodes, REDIS_URL may name them.
 
 use crate::cli::Common;
 use crate::cli::values::{LONGEST_LABEL, duration, hold_time, whole};
@@ -37,7 +38,7 @@ enum Kind {
 /// A variable, the kind of its value, and its flag.
 type Variable = (&'static str, Kind, fn(&Common) -> Option<String>);
 
-/// All variables that are settings. A flag has the variable's name: `--tls-ca`.
+/// All variables that are settings. Each flag is named like its variable: `--tls-ca`.
 const VARIABLES: [Variable; 12] = [
     (REDIS, Kind::Urls, |flags| (!flags.redis.is_empty()).then(|| flags.redis.join(","))),
     ("REDLOCK_PREFIX", Kind::EvenEmpty, |flags| flags.prefix.clone()),
@@ -85,13 +86,13 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// Variables that tell the job where the locks are: see [`environment_of_job`]. The job finds the other settings as
-    /// redlock does.
+    /// Variables that give the job the settings from this call's flags: see [`environment_of_job`]. The job finds the
+    /// other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not needed, since tokens
-    /// are unique.
+    /// The tokens in REDLOCK_HELD and REDLOCK_TOKEN, of the leases of all enclosing jobs, the outermost first. Lock
+    /// names are not needed, since tokens are unique.
     pub(crate) ancestors: Vec<String>,
-    /// REDLOCK_NAME and REDLOCK_TOKEN: the lease of the enclosing job, or a lease that the user names.
+    /// REDLOCK_NAME and REDLOCK_TOKEN, if both are set: the lease of the enclosing job, or a lease that the user names.
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
@@ -159,7 +160,8 @@ fn environment() -> Result<Environment, String> {
         .collect()
 }
 
-/// The variables whose names begin like redlock's own, but which redlock does not know and Kubernetes does not set.
+/// The variables that are not empty, whose names begin like redlock's own, and which neither redlock knows nor
+/// Kubernetes sets.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
     set.filter(|name| name.starts_with(OURS) && !is_known(name) && !is_of_service(name))
@@ -361,7 +363,7 @@ struct SettingValue {
     text: Cow<'static, str>,
     kind: Kind,
     from: Cow<'static, str>,
-    /// True if the text is the default, or describes it in words.
+    /// True if the text is the default, or describes the default in words.
     is_default: bool,
 }
 
@@ -436,8 +438,8 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(flag).collect()
 }
 
-/// Variables that tell the job where the locks are: one for each flag that was given, except `--label` and `--log`; also
-/// [`ON_DEFAULT`], if the address is the default.
+/// Variables that give the job the settings from this call's flags: one for each flag that was given, except `--label`
+/// and `--log`; also [`ON_DEFAULT`], if the address is the default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
     let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));
@@ -612,8 +614,8 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example can be set. The example of REDLOCK_PASSWORD_FILE names no existing file, so its value becomes
-        // the password.
+        // Each example can be set. The file in the example of REDLOCK_PASSWORD_FILE does not exist, so this line sets
+        // REDLOCK_PASSWORD here.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }
@@ -695,7 +697,7 @@ mod tests {
         assert_eq!(ancestors(&[("REDLOCK_NAME", "n")]), "");
     }
 
-    /// The warnings about the variable REDLOCK_`name`, if the nodes are named.
+    /// The warnings about the variable REDLOCK_`name` beside REDLOCK_REDIS, which names the nodes.
     fn told(name: &str) -> String {
         let variable = format!("REDLOCK_{name}");
         of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).unknown.join("; ")

@@ -169,7 +169,7 @@ impl Error {
         }
     }
 
-    /// The same error with the name of the lock, if the command was about one lock.
+    /// The same error. [`Error::NoQuorum`] gets the name of the lock, if the command was about one lock.
     pub(crate) fn about(mut self, lock: Option<&str>) -> Error {
         if let Error::NoQuorum { name, .. } = &mut self {
             *name = lock.map(str::to_owned).or(name.take());
@@ -318,12 +318,12 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
 const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; --redis local: starts one for this machine alone";
 
-/// The advice about nodes that fail.
+/// The advice about nodes that fail: of the highest rank, see [`Fault::advice`].
 fn advice(faults: &[(String, Fault)]) -> Cow<'static, str> {
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again".into(), |(_, advice)| advice)
 }
 
-/// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly) and 3 more".
+/// The first `most` holders in one line, and the number of the others: "deploy@web-3 (nightly) and 3 more".
 fn named(leases: &Leases, most: usize) -> String {
     first_of(leases.holders.iter().map(Holder::in_short), most, leases.count)
 }

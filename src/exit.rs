@@ -1,4 +1,4 @@
-//! Every exit status of `redlock` with its meaning. Only this file and the help in cli.rs have the numbers.
+//! Every exit status of `redlock` with its meaning. In src/, only this file and the help in cli.rs have the numbers.
 
 use crate::error::Error;
 use crate::lock::quorum;
@@ -21,13 +21,14 @@ pub(crate) enum Exit {
 
 /// Statuses 64 to 78 have the meanings of BSD's sysexits(3), as far as these fit.
 impl Exit {
-    /// Done; for `run`, the command exited 0.
+    /// Done. (If the command of `run` exited with 0, the exit is [`Exit::Command`].)
     pub(crate) const DONE: Exit = Exit::Status(0);
-    /// `status`: a lock has no run that succeeded within `--ran-within`, or fewer hosts came than `--min-hosts`.
+    /// `status --ran-within`: a lock has no success within that time, fewer hosts came than `--min-hosts`, or a pattern
+    /// matches no lock.
     pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
-    /// For a monitoring plugin: there is a problem.
+    /// As [`Exit::NOT_RECENT`], for `--format nagios`.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
-    /// For a monitoring plugin: the result is not known.
+    /// With `--format nagios`: the result is not known, or the call failed.
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     pub(crate) const USAGE: Exit = Exit::Status(64);

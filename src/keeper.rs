@@ -154,7 +154,7 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The deadline of the lease; none before the first order, and after the SIGTERM for a loss.
+    /// The deadline of the lease; none until an order sets the deadline, and after the SIGTERM for a loss.
     deadline: Option<Deadline>,
     /// The time at which the job's processes are counted: a large job has to be stopped earlier.
     count_at: Boot,
@@ -250,8 +250,8 @@ impl<'a> KeeperProcess<'a> {
             Order::Deadline(_) | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline(deadline) => {
                 self.deadline = Some(deadline);
-                // Halfway to `kill_at`: a renewal usually comes sooner, and a job of many processes has the second half
-                // to die.
+                // The keeper counts processes halfway to `kill_at`: a renewal usually comes sooner, and a job of many
+                // processes has the second half to die.
                 self.count_at = deadline.kill_at - deadline.kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
@@ -309,7 +309,7 @@ impl<'a> KeeperProcess<'a> {
         if self.count_at.passed() {
             self.count_at = Boot::NEVER;
             let size = tree::size(&mut |_| self.has_more_urgent());
-            // A job of this size needs SIGKILL sooner, and SIGTERM must not come later than SIGKILL.
+            // `stop` kills a job of this size sooner than at `kill_at`, and SIGTERM must not come later than SIGKILL.
             if let (Some(size), Some(deadline)) = (size, &mut self.deadline) {
                 deadline.term_at = deadline.term_at.min(deadline.kill_at - time_to_die(size));
             }
@@ -331,7 +331,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`.
+    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`, or sooner if an earlier SIGKILL is planned, or if the lease is
+    /// lost and the job is large.
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
@@ -376,7 +377,7 @@ impl<'a> KeeperProcess<'a> {
         self.orphaned || self.due_at().passed()
     }
 
-    /// The next deadline while the job runs.
+    /// The next time at which the running job has to be stopped or killed.
     fn due_at(&self) -> Boot {
         let lease = self.deadline.map_or(Boot::NEVER, |deadline| deadline.term_at);
         lease.min(self.max_run_at).min(self.kill_at)
@@ -446,7 +447,7 @@ impl<'a> KeeperProcess<'a> {
     fn wait(&mut self) {
         let next = match &self.phase {
             Phase::Run => self.due_at().min(self.count_at),
-            // The keeper gets no signal at the death of another process's child.
+            // No signal tells the keeper that another process's child has died, so the keeper looks again at this time.
             Phase::Kill(killing) => killing.again_at(),
             Phase::Ready | Phase::Over => Boot::NEVER,
         };
@@ -469,7 +470,7 @@ impl<'a> KeeperProcess<'a> {
     }
 }
 
-/// How much earlier a lost job with this many processes is killed.
+/// How much earlier SIGKILL comes if the job of a lost lease has this many processes.
 fn time_to_die(size: usize) -> Duration {
     EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX)
 }

@@ -79,7 +79,8 @@ fn redlock(arguments: &[OsString]) -> Exit {
     fail(&failure.into(), None, parse::format_asked(arguments))
 }
 
-/// Reports a failure: as text on standard error, and on standard output in the requested format.
+/// Reports a failure: as text on standard error, unless `--quiet` silences the text, and on standard output, if the
+/// requested format has a form for failures. Returns the exit.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
     // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake.

@@ -192,7 +192,7 @@ fn freed_message(name: &str, holder: &Holder) -> String {
     format!("freed {name:?}, which was held by {holder}: {job}")
 }
 
-/// Prints a failure on standard output, in the requested format.
+/// Prints a failure on standard output, if the format has a form for failures: json, env and nagios.
 ///
 /// # Errors
 /// [`Error::Output`] when the failure cannot be written.
@@ -301,7 +301,7 @@ fn status_text(status: &Status) -> String {
     format!("{}  {}{news}{}\n", escaped(&status.name, LONGEST_NAME), state(status), lines.collect::<String>())
 }
 
-/// The number of entries that are not listed, if any.
+/// `and 3 more`: the number of entries that are not listed. None if all are listed.
 fn more(all: u64, listed: usize) -> Option<String> {
     Some(all.saturating_sub(listed as u64)).filter(|&more| more > 0).map(|more| format!("and {more} more"))
 }
@@ -314,7 +314,7 @@ fn waiter_line(waiter: &Waiter) -> String {
     format!("{who}{time}{deaf}")
 }
 
-/// The known facts about a holder, each with its label. `usual`: the time that runs of this lock take.
+/// The known facts about a holder, each with its label. `usual`: the usual duration of this lock's runs.
 fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 9] {
     let usual = usual.filter(|_| holder.kept.is_none());
     let usual = usual.map_or_else(String::new, |usual| format!(" (usually {})", human(usual)));
@@ -341,7 +341,8 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A note that the lease is not renewed, or renewed late; none if all is well.
+/// A note that the lease is not renewed, or renewed late; none if the lease is renewed in time, kept or revoked, or if
+/// its renewal or its end is not known.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -360,8 +361,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's problems with their remedies, worst first; with `--verbose` all findings, with `--quiet` only
-/// failures.
+/// Prints the doctor's findings. As text: the problems with their remedies, worst first; with `--verbose` all findings,
+/// with `--quiet` only failures. As JSON: all findings.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {
@@ -374,7 +375,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Commo
         Diagnosis::Ok => verbose,
     };
     let shown: Vec<&Finding> = findings.iter().filter(shown).collect();
-    // A detail that several checks share is printed once.
+    // Successive findings with the same node and detail are printed as one.
     for alike in shown.chunk_by(|a, b| (&a.node, &a.detail) == (&b.node, &b.detail)) {
         let Finding { node, verdict, detail, advice, .. } = alike[0];
         let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));

@@ -29,7 +29,7 @@ pub(crate) struct ProgressLine {
     known: Option<(WaitReport, Boot)>,
     /// The time at which the line was last shown.
     shown: Option<Boot>,
-    /// True if the last request to the nodes failed.
+    /// True if the last request to the nodes failed; always false with `quiet`.
     in_trouble: bool,
     /// The time at which a failed request was last printed.
     trouble_said: Option<Boot>,
@@ -103,7 +103,7 @@ impl ProgressLine {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }
 
-    /// Brings the line up to date.
+    /// Redraws the line; a line that cannot be redrawn is written again if it is due.
     fn tick(&mut self) {
         let Some((waiting, then)) = self.known.as_ref().filter(|_| !self.quiet) else { return };
         let now = Boot::now();
@@ -119,7 +119,8 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if a line that cannot be redrawn is due now: at once, and every minute if there is no terminal.
+    /// True if a line that cannot be redrawn is due now: the first line is due at once, and a further line every minute
+    /// unless there is a terminal that can redraw lines.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }

@@ -35,7 +35,7 @@ impl Screen {
         }
         output::show(ENTER)?;
         let screen = Screen { keys: Keyboard::open() };
-        // The ctrlc crate runs this on a thread, where writing is safe; in a signal handler it is not.
+        // The ctrlc crate runs this function on a thread, where writing is safe; in a signal handler it is not.
         if !inherited::is_ignored(libc::SIGINT) {
             let keys = screen.keys.as_ref().map(Keyboard::handle);
             ctrlc::set_handler(move || {

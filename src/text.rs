@@ -1,4 +1,4 @@
-//! Text for people: durations, and text from other users made safe for a terminal.
+//! Text for people: durations, dates, lists of names, and text from other users made safe for a terminal.
 
 use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
@@ -51,8 +51,8 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
 
-/// Text of several origins, safe for a terminal: everything that a terminal obeys is escaped, except line ends. Cut
-/// after `most` characters.
+/// redlock's own text, which may quote others, safe for a terminal: everything that a terminal obeys is escaped, except
+/// line feeds. Cut after `most` characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     escaped_where(text, most, |c| unprintable(c) && c != '\n')
 }

@@ -15,8 +15,9 @@ mod sys {
     pub(crate) mod clock;
 }
 
-/// The arguments, output and statuses of the commands. `mistakes` has the words of each refusal, `exit_statuses` the
-/// failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about the memory of runs.
+/// The arguments, output and statuses of the commands. `mistakes` has mistaken calls and their messages,
+/// `exit_statuses` the failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about the
+/// memory of runs.
 mod commands {
     mod acquire;
     mod addresses;

@@ -121,7 +121,7 @@ pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd 
     })
 }
 
-/// Prints how many requests the server gets for each handover to one of `count` waiters.
+/// Prints the requests and the time of a handover, with `count` waiters in line.
 pub(crate) fn wire(redis: &Redis, count: usize) {
     let name = format!("bench-wire-{count}");
     let mut crowd = gather_redlocks(redis, &name, count);

@@ -9,7 +9,7 @@ use crate::support::{Redis, die_with_parent, eventually, ms};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A script of `status` and `log` takes less than this, however many locks and holders there are.
+/// A script of `status` or `log` must take less than this time, however many locks and holders there are.
 const LONGEST_SCRIPT: Duration = ms(5);
 const LONG: Duration = Duration::from_secs(120);
 

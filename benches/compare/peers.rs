@@ -198,7 +198,7 @@ pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'sta
     (found, missing)
 }
 
-/// A program in C of this folder, called with these arguments, the name of the lock, and the job.
+/// The peer that is a C program of this folder, called with these arguments, the key of the lock, and the job.
 fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     let command: Contender = Box::new(move |name, job| {
         let mut command = Command::new(&program);

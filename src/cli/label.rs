@@ -55,7 +55,7 @@ mod tests {
             ("/bin/bash -eu /opt/nightly.sh secret", "nightly.sh"),
             ("env X=secret job", "env"),
             ("nice job", "nice"),
-            // No script, or an unknown one.
+            // The shell has no script, or its options do not tell which word is the script.
             ("sh", "sh"),
             ("sh -s secret", "sh"),
             ("bash -eo pipefail job.sh", "bash"),

@@ -27,7 +27,7 @@ pub(crate) const NO_DASHES: &str = "put -- before the command: redlock run NAME 
 /// Parses a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    // clap's own `help` command would take a line of the short screen.
+    // `help X` becomes `X --help`: clap's own `help` command would take a line of the short help.
     if arguments.get(1).is_some_and(|first| first == "help") {
         arguments.remove(1);
         arguments.push("--help".into());

@@ -1,4 +1,4 @@
-//! `redlock acquire`: takes the lock and prints its token.
+//! `redlock acquire`: takes the lock, prints the token, and with `--while-pid` hands the lease over to a guard.
 
 use super::{block_on, claim, interrupted, lock, request, settings, signals, warn_of_default};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};

@@ -77,7 +77,7 @@ async fn interrupted(signals: &Readable<Signals>, line: &RefCell<ProgressLine>) 
     }
 }
 
-/// All locks. Timeouts that are not set are derived from `ttl`.
+/// The locks on the nodes of these settings. A timeout or quarantine that is not set is derived from `ttl`.
 fn locks(settings: &Settings, ttl: Duration) -> Locks {
     Locks::new(&settings.nodes, settings.node_timeout, settings.quarantine, ttl)
 }
@@ -85,7 +85,7 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// The lock of this name, with timeouts as in [`locks`].
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and the errors of [`start_local`].
+/// [`Error::Usage`] when the lock's keys cannot share a slot of a Cluster, and the errors of [`start_local`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     start_local(settings, |_| false)?;
@@ -111,7 +111,10 @@ fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     Ok(locks_to_look_at(settings)?.lock(name, &key))
 }
 
-/// The lock's key: the prefix, then its name.
+/// The key of a lock: the prefix, then the lock's name.
+///
+/// # Errors
+/// [`Error::Usage`] if no Cluster could keep the lock's keys in one slot.
 fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     let key = format!("{}{name}", settings.prefix);
     match fits_one_slot(&key) {
@@ -168,9 +171,9 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:`, unless it runs or `skip` returns true, and returns it; None if the locks are on other
-/// servers. Callers start it before the first request, since a start takes longer than a node may take to answer, and
-/// before the keeper is forked, since the server must not descend from the keeper.
+/// Returns the server of `local:`; None if the locks are on other servers. Starts the server, unless it runs or `skip`
+/// returns true. Callers do this before the first request, since a start takes longer than a node may take to answer,
+/// and before the keeper is forked, since the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
@@ -217,7 +220,7 @@ fn say_missing(missing: &Missing) -> Exit {
     missing.locks.first().map_or(Exit::DONE, Exit::of_error)
 }
 
-/// The warning about nodes that have not answered, and why.
+/// The warning about nodes that have not answered, with the reasons; None if all nodes have answered.
 fn warning_about(missing: &Missing) -> Option<String> {
     (!missing.nodes.is_empty())
         .then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&missing.nodes)))

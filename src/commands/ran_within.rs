@@ -30,7 +30,7 @@ pub(super) struct Jobs<'a> {
     /// The first lock whose state is unknown and whose answer is not `Recent`: nodes that did not answer may know a
     /// recent success, or more hosts.
     unsure: Option<String>,
-    /// The rows are for JSON, the ages for Nagios.
+    /// `rows`: the locks, for JSON; `ages`: the ages of the last successes, for Nagios.
     rows: Vec<Row>,
     ages: Vec<String>,
 }
@@ -111,7 +111,7 @@ impl<'a> Jobs<'a> {
         })
     }
 
-    /// Prints the answers in one line, as monitoring plugins do.
+    /// Prints the result in one line, as monitoring plugins do.
     fn tell_nagios(self, missing: &Missing, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
         let unknown = missing.locks.first().map(ToString::to_string);
         let (exit, word) = match (&unknown, worst) {

@@ -22,13 +22,15 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     run_with(args, common, &settings).map_err(|error| error.before_the_job(&args.taking.names).into())
 }
 
+/// Runs the command under the locks, with these settings.
+///
 /// # Errors
 /// The reason why the command was not started.
 fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
     check(args, settings).map_err(Error::Usage)?;
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
-    // redlock looks now: a user should learn of a missing command at once, and not after an hour in line.
+    // redlock looks for the command now: a user should learn of a missing command at once, not after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     let errors = args.keep_errors.as_deref().map(open_errors).transpose()?;
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
@@ -64,7 +66,7 @@ fn open_errors(path: &Path) -> Result<File, Error> {
     opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())
 }
 
-/// Refuses unsafe combinations that cli/parse.rs cannot see: they depend on the settings, or on the timeline of a run.
+/// Refuses combinations that cli/parse.rs cannot judge: they depend on the settings, or on the timeline of a run.
 fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     let largest = largest_grace(args.taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {

@@ -9,7 +9,7 @@ use crate::redis::{Address, Deployment, Fault, Local, SentinelView};
 use crate::text::{first_of, human};
 use std::time::Duration;
 
-/// The use of locks, as configured and as found.
+/// What the checks of each server need to know of the configuration, and of the locks that were found.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) addresses: &'a [Address],
@@ -25,7 +25,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) locks: Result<LockFacts, String>,
 }
 
-/// The facts about all locks.
+/// The facts about all locks under the prefix.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
     /// The names of locks that never expire.
@@ -33,7 +33,7 @@ pub(crate) struct LockFacts {
     /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest time that the lease of a listed holder can last.
+    /// The longest ttl of the leases that the list names, or the rest of such a lease, if that is longer.
     longest: Duration,
 }
 
@@ -87,7 +87,7 @@ const CLOCKS_MS: u64 = 5_000;
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
 const ROOM: u64 = 1_000_000;
-/// The number of names that a finding lists.
+/// A finding lists this many names at most.
 const NAMES: usize = 3;
 
 /// The finding for a node that cannot be asked at all.
@@ -348,7 +348,7 @@ fn redis(setup: &Setup) -> CheckResult {
     Ok("configured".to_owned())
 }
 
-/// The first names, and the number of others.
+/// The first [`NAMES`] names, and the number of the others.
 fn first_names(names: &[String]) -> String {
     first_of(names, NAMES, names.len() as u64)
 }

@@ -41,8 +41,8 @@ pub(super) struct Facts {
     /// The `run_id`s that several connections to the server have met.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
-    /// The time until the server's certificate, or an issuer's, ends. None without TLS, or if that is more than
-    /// [`CERTIFICATE`] away.
+    /// The time until the server's certificate, or an issuer's, ends. None without TLS, or if that time is longer than
+    /// [`CERTIFICATE`] or not known.
     pub(super) certificate_ends_in: Option<Duration>,
     /// Settings, which INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
@@ -76,7 +76,7 @@ impl Lines {
         value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
-    /// A number. A negative uptime, after the clock was set back to before the server's start, counts as 0.
+    /// The number `name`. A negative uptime, after the clock was set back to before the server's start, counts as 0.
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         let number = value.parse::<i64>();
@@ -92,8 +92,8 @@ fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
 }
 
-/// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take
-/// `patience`. A server of `local:` that never ran is not started.
+/// Gathers the facts about each server of a node (one server, or every master of a Cluster), and about its Sentinels.
+/// Each request may take `patience`. A server of `local:` that never ran is not started.
 pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> NodeFacts {
     let (servers, sentinels) = join(servers(address, prefix, patience), sentinel_views(address, patience)).await;
     NodeFacts { servers, sentinels }
@@ -165,7 +165,8 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
     Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
 }
 
-/// The slots that CLUSTER NODES shows as `[93->-ID]` or `[93-<-ID]`; a server lists only its own slots.
+/// The slots that are moving to or from this server. CLUSTER NODES shows them as `[93->-ID]` or `[93-<-ID]`, and shows
+/// no move between other servers.
 async fn moving(node: &mut Node) -> Result<Vec<String>, Problem> {
     let nodes = report(node, "CLUSTER NODES").await.lines?;
     let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));
@@ -192,7 +193,8 @@ fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
     i64::try_from(theirs.as_millis()).ok()?.checked_sub(i64::try_from(ours.as_millis()).ok()?)
 }
 
-/// The commands that the user may not run, from the answer to [`permissions::question`].
+/// The commands that the user may not run, from the answer to [`permissions::question`]: EVAL if the user may not even
+/// send this question.
 pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Problem> {
     match answer {
         Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The verdict of a check, worst first.
+/// The verdict of a check; the worst verdict is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Diagnosis {
@@ -36,7 +36,7 @@ pub(crate) struct Finding {
     pub(crate) advice: Option<String>,
 }
 
-/// A node, a check, and its result.
+/// The node or server (none for a check of all nodes), the name of the check, and the result.
 pub(super) type CheckOutcome = (Option<String>, &'static str, CheckResult);
 
 /// A detail if all is well, else the problem.

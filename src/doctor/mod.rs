@@ -17,7 +17,7 @@ use std::iter::zip;
 use std::ptr;
 use std::time::Duration;
 
-/// Gathers the facts about all nodes, side by side. Each request may take `patience`.
+/// Gathers the facts about all nodes at the same time. Each request may take `patience`.
 pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) -> Vec<NodeFacts> {
     join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
 }

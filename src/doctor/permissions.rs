@@ -11,7 +11,8 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
 /// The commands that locks can do without: for the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
-/// The rule that allows [`COMMANDS`], to paste into redis-cli. For the default user, the rule creates a new user.
+/// The rule that allows [`COMMANDS`], to paste into redis-cli. Without a user, or for the user `default`, the rule
+/// creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
     let beside = beside(prefix);

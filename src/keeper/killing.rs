@@ -12,10 +12,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The time after which survivors of SIGKILL are reported, and processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of the first round that kills everything below the children too; the next are rounds 8, 16 and so on.
+/// The number of the first round that kills everything below the children too; then rounds 8, 16, 32 and so on do.
 const DEEP: u32 = 4;
 
-/// The number of processes below the children after which the round gives another sign of life: about 3 ms of work.
+/// The number of processes, found or killed below the children, after which a round gives another sign of life: about
+/// 3 ms of work.
 const SIGN_OF_LIFE: usize = 64;
 
 /// The state of killing a job.
@@ -35,9 +36,9 @@ pub(crate) struct KillLoop {
 pub(crate) enum Progress {
     /// No process of the job is left.
     Complete,
-    /// The next round is due at this time, or when a child ends.
+    /// The next round is due at this time.
     Wait(Boot),
-    /// These processes are still there a second after SIGKILL; the rounds go on. This is returned once.
+    /// These processes are still there a second after SIGKILL; the rounds go on. Only one round returns this.
     Survivors(Vec<i32>),
     /// Only these processes of another user are left; the rounds are over.
     OutOfReach(Vec<i32>),
@@ -49,8 +50,8 @@ impl KillLoop {
         KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due. The caller has found children apart from the spared ones. Calls `alive` when a round
-    /// begins, and for every 64 processes that the round finds below the children.
+    /// Runs a round if it is due: a child apart from the spared ones may be left. Calls `alive` when a round begins,
+    /// and for every 64 processes that the round finds, or kills below the children.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {

@@ -57,7 +57,7 @@ pub(crate) enum Report {
         status: Option<i32>,
         cause: Cause,
         at: Boot,
-        /// Processes that could not be killed.
+        /// Processes that could not be killed; none if there are no such processes.
         out_of_reach: Option<Vec<i32>>,
     },
 }

@@ -47,9 +47,9 @@ pub(super) enum Outcome {
     Newest,
     /// The answer tells the tokens that begin as the request asked.
     Found,
-    /// The holder cannot be told to stop.
+    /// Revocation only: the key is of another type, or the lease's holder cannot be told to stop.
     Foreign,
-    /// The lock is free, and its number of `--newest` was deleted.
+    /// The lock is free, and the script has deleted the lock's number of `--newest`.
     Forgot,
     Done,
 }
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The holders that the answer tells, or another obstacle.
+    /// The holders that the answer tells, or another obstacle; none if the answer tells of no obstacle.
     pub(super) by: Option<Obstacle>,
     /// The longest ttl of the leases that the node shows.
     pub(super) longest: Duration,
@@ -88,7 +88,7 @@ impl Answer {
         self.get(name).as_text()
     }
 
-    /// This field's number; zero if there is none.
+    /// The number in this field; zero if the field is missing, or has no number.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.get(name).as_count().unwrap_or(0)
     }

@@ -16,16 +16,16 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes. Once the answers have `decided`, waits for the slower nodes about twice as long as the decision
-    /// took, since every node should do its part. The answer of a node in quarantine counts as missing if the node may
-    /// have forgotten the lock.
+    /// Asks all nodes. Once `decided` is true of the answers, waits a while for the slower nodes ([`straggler_wait`]),
+    /// since every node should do its part. The answer of a node in quarantine counts as missing if the node may have
+    /// forgotten the lock.
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,
         decided: impl Fn(&Answers<Answer>) -> bool,
     ) -> Answers<Answer> {
         let start = Boot::now();
-        // A node whose connection is still being opened has not got the request yet.
+        // The first request to a node has to wait until the connection is open.
         let cold = (0..self.nodes.len()).any(|node| !self.nodes.may_have_been_sent(node));
         let mut until = None;
         let patience = |answers: &Answers<Answer>| {
@@ -49,7 +49,8 @@ impl Locks {
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of a node that knows nothing of the lock, and was started too recently or does not say when.
+    /// The fault of a node that shows no lease, and was started too recently or, if there is a quarantine, does not say
+    /// when. None for any other node.
     pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -90,7 +91,7 @@ impl Lock {
         NamedObstacle::of(&self.name, by)
     }
 
-    /// The error for a lock that others hold.
+    /// The error for a lock that the request cannot take because of this obstacle.
     pub(super) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
@@ -137,7 +138,7 @@ impl<A> Answers<A> {
     }
 }
 
-/// How long to wait for slower nodes once the answers have decided. If a node has failed, or its connection had to be
+/// How long to wait for slower nodes once the answers have decided. If a node has failed, or a connection had to be
 /// opened (`unhurried`), the wait is longer: a message about a failed node should not blame slow nodes too.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })

@@ -1,4 +1,4 @@
-//! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
+//! One try to get a lock on all nodes, and the conditions under which the try succeeds. traces.rs undoes failed tries.
 //!
 //! A signal, or the end of the wait, may drop a try at any await; the requests may have been sent by then. The caller
 //! then calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same
@@ -24,20 +24,20 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// How often a try is repeated at once because the slot that it asked for is taken.
+/// How often, at most, a try is repeated at once because the slot that the try asked for is taken.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
 pub(super) enum Attempt {
     Granted(Box<Lease>),
-    /// Others have the lock on all nodes, or on some.
+    /// Others stand in the way on all nodes, or on some: holders, waiters, or rivals that try at the same time.
     Denied(Box<Denial>),
-    /// Nothing is granted for another reason: too few nodes can answer, say, or a recent run has succeeded.
+    /// An error: too few nodes can answer, say, or a recent run has succeeded, or the holders have another claim.
     Failure(Error),
 }
 
 impl Attempt {
-    /// Several rivals have each got some of the nodes.
+    /// A try to repeat soon: rivals have each got some of the nodes, or a node has refused to raise its counter.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
@@ -55,7 +55,7 @@ pub(super) struct Denial {
     pub(super) rank: Option<u64>,
     /// The ticket of this waiter, which decides its position in line.
     pub(super) ticket: Option<String>,
-    /// The nodes where this waiter was not in line before.
+    /// The nodes on which this try has put the waiter into the line.
     pub(super) queued: Vec<usize>,
     /// True if several rivals took the lock at the same time: each got some of the nodes, and none a quorum.
     pub(super) split: bool,
@@ -134,8 +134,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the tries that the node still has to undo. Waits as long as further answers
-    /// matter.
+    /// Sends each node these arguments, and the tries that the node still has to undo. Waits for answers while further
+    /// answers matter, until `until` at most.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -160,8 +160,8 @@ impl Lock {
         self.locks.without_quarantined(known)
     }
 
-    /// The slot that the next try asks for, if the lock has slots. Several nodes must all be asked for the same slot; a
-    /// single node chooses one itself.
+    /// The slot for which the next try asks all nodes: `known`, else a random slot. None if the lock has no slots, and
+    /// for a single node, which itself chooses a slot.
     fn slot_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
         let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
         Some(known.unwrap_or_else(|| below(limit)))
@@ -308,8 +308,8 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The recent success because of which a node refuses, and the time since the host's last visit before this one, if the
-/// node tells that time.
+/// The recent success because of which a node refuses this take, and the time since the host's visit before this take,
+/// if the node tells that time. None if no node refuses because of a success.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
@@ -334,8 +334,8 @@ fn is_granted(take: &Answer) -> bool {
 }
 
 /// How long to wait for slower nodes once a quorum has granted the lock: they should have the lease too, in case a node
-/// of the quorum is lost. The wait is longer if some of these nodes, but not all, have lost their fencing counter: a
-/// slower node may still have its counter.
+/// of the quorum is lost. The wait is longer if some of the nodes that granted the lock, but fewer than q, still have a
+/// fencing counter: a slower node may have its counter too.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {

@@ -37,8 +37,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of the token `ancestor`, for `ttl`, or else for the lease's own ttl. Returns none if the
-    /// lease has ended.
+    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`; None: for the lease's own ttl.
+    /// Returns none if the lease has ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -63,19 +63,20 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of the hold is new, so its release ends no other hold.
+                // The id of this hold is new, so the release of this hold ends no other hold.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
-        // q nodes stand at the lease's fencing token; fewer than q stand lower, and fewer than q higher.
+        // The middle counter is the lease's fencing token: q counters are equal to the token, fewer than q are smaller,
+        // and fewer than q are larger.
         lease.fencing_token = middle(counters(&answers), self.locks.nodes.len()).unwrap_or_default();
         let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {
             lease.holds = lease.holds.max(by.count("holds"));
-            // Renewals ask for the ttl that the lease has.
+            // Renewals ask for this ttl: the caller's, or else the lease's own.
             lease.ttl = ttl.or(by.get("ttl").as_time()).unwrap_or(lease.ttl);
         }
         for (node, sent, by) in entered {

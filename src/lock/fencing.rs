@@ -14,14 +14,14 @@
 
 use super::quorum::quorum;
 
-/// The condition for a granted lease to use its fencing token.
+/// The fencing token of a granted lease, and the counters to raise before the lease may use the token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FenceVote {
     /// The fencing token of the lease.
     pub(super) token: u64,
     /// The nodes that granted the lease, and have a lower counter.
     pub(super) behind: Vec<usize>,
-    /// The number of these nodes that have to be raised.
+    /// The number of nodes in `behind` whose counters have to be raised.
     pub(super) needed: usize,
 }
 

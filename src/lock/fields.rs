@@ -56,12 +56,12 @@ impl Reply {
         *self.get(name) != Reply::Nil
     }
 
-    /// Reads a time in milliseconds; none for the remaining time of a key that never expires.
+    /// Reads a time in milliseconds; none if there is none, or if the key never expires (PTTL then answers -1).
     pub(super) fn as_time(&self) -> Option<Duration> {
         self.as_count().map(Duration::from_millis)
     }
 
-    /// Reads a slot or a limit.
+    /// Reads the number of a slot; none if there is none.
     pub(super) fn as_small_count(&self) -> Option<u32> {
         self.as_count().and_then(|count| u32::try_from(count).ok())
     }

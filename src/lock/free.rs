@@ -1,4 +1,4 @@
-//! `redlock wait`: waits until a lock is free, and takes nothing.
+//! `redlock wait`: waits until a lock is free and no waiter is in line, and takes nothing.
 
 use super::answer::Answer;
 use super::fields::Args;

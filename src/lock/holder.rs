@@ -14,7 +14,7 @@ use std::time::Duration;
 /// rest of the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease. For a lock of another library: any bytes, of which inspect.lua tells the first 128.
+    /// The token of the lease. For a lock of another library: any bytes, of which most looks ask for the first 128.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -66,7 +66,8 @@ pub(crate) struct Leases {
     pub(crate) holders: Vec<Holder>,
     /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until the first lease runs out, unless it is extended; none if only the holders' own times are known.
+    /// The time until the first of all leases runs out, unless that lease is extended; none if only the times of the
+    /// named holders are known.
     pub(super) next: Option<Duration>,
 }
 
@@ -251,7 +252,7 @@ pub(super) fn leases<'a>(obstacles: &[&'a Obstacle]) -> Vec<Vec<&'a Holder>> {
     leases
 }
 
-/// The obstacle that most nodes name, by its index, and the number of those nodes.
+/// The index of the obstacle that most nodes name, and the number of those nodes; none without obstacles.
 pub(super) fn most_named(obstacles: &[&Obstacle]) -> Option<(usize, usize)> {
     let votes = |by: &Obstacle| obstacles.iter().filter(|other| by.is(other)).count();
     let weight = |by: &Obstacle| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));
@@ -267,7 +268,7 @@ pub(super) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok,
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
-/// A date in UTC; null if the time is too large for a date.
+/// A date in UTC; null if there is no time, or if the time is too large for a date.
 pub(super) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }

@@ -28,7 +28,7 @@ const PARTS: [(&str, &str); 15] = [
     ("visits", "zset"),     // The hosts that came, by the time at which they came.
     ("errors", "list"),     // The last lines that jobs wrote to their standard error.
 ];
-/// The number of parts that a request names.
+/// How many of [`PARTS`] a request names, from the first on.
 const NAMED: usize = 8;
 
 /// A lock remembers runs if it has one of these keys.
@@ -84,8 +84,8 @@ pub(super) fn remembered(key: &str) -> Option<String> {
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
-/// The prefix of the other keys and the channels of all locks whose own keys begin with `prefix` and have no hash tag
-/// after it.
+/// The text with which the other keys and the channels of each lock under `prefix` begin, unless the lock's name has a
+/// hash tag.
 pub(crate) fn beside(prefix: &str) -> String {
     match hash_tag(prefix) {
         Some(tag) => format!("{{{tag}}}:{prefix}"),

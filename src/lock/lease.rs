@@ -43,7 +43,7 @@ pub(crate) struct Lease {
     pub(super) faults: Vec<(usize, Fault)>,
 }
 
-/// The confirmation of one node: the end of the node's backing, and the run_id of its server.
+/// The holder's knowledge of one node; a run is named by the server's run_id.
 pub(super) type Backing = recreate::Backing<Boot, String>;
 
 impl Lease {

@@ -73,8 +73,9 @@ impl Missing {
 impl Locks {
     /// Gives the selected locks to `show`, ordered by name. A free lock is shown if it is named without a `*`, or, with
     /// `free`, if it remembers something. With an empty prefix, a taken lock that a `*` finds is shown only if it has
-    /// redlock's owner record, since the rest of the database is other data. An error of `show` goes into the result.
-    /// There may be very many locks, so the answers about only one page of locks are in memory at a time.
+    /// redlock's owner record, since the rest of the database is other data. Errors about single locks, and errors of
+    /// `show`, go into the result. There may be very many locks, so the answers about only one page of locks are in
+    /// memory at a time.
     ///
     /// # Errors
     /// [`Error::NoQuorum`], perhaps after some locks were shown.
@@ -203,7 +204,7 @@ impl BatchQuery<'_> {
         self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
     }
 
-    /// The locks that `lock_of` finds in the keys that match the pattern.
+    /// The locks to which the keys that match the pattern belong: for each such key `lock_of` tells the lock, if any.
     async fn matching(
         &mut self,
         pattern: &str,
@@ -256,7 +257,7 @@ impl<'a> Selection<'a> {
     }
 
     /// True if the list shows a lock with this status. A free lock is shown if it is named, or, with `free`, if it
-    /// remembers something.
+    /// remembers something; a lock of another library, if it is named, or if there is a prefix.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas

@@ -66,7 +66,7 @@ impl BatchQuery<'_> {
         BatchQuery { locks, faults: BTreeMap::new() }
     }
 
-    /// The error when only this many nodes have answered.
+    /// The error when only `reached` nodes have answered.
     pub(super) fn no_quorum(&self, reached: usize) -> Error {
         self.locks.unanswered(None, self.faults.iter().map(|(&node, fault)| (node, fault)), reached)
     }

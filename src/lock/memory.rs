@@ -34,9 +34,9 @@ const LOCKS: usize = 500;
 pub(crate) struct RunQuery {
     /// At most this many runs, the newest.
     pub(crate) most: usize,
-    /// Only runs that ended within this time, or go on.
+    /// Only runs that ended less than this long ago, or go on; none: of any age.
     pub(crate) since: Option<Duration>,
-    /// Only runs that failed, or may have failed.
+    /// True if only runs that failed, or may have failed, are asked for.
     pub(crate) failed: bool,
     /// True if the hosts that came to the lock are asked for too.
     pub(crate) hosts: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Memory {
     /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
-    /// The number of runs that go on; `runs` has the first of them.
+    /// The number of all runs that go on; `runs` may have only some of these runs.
     #[serde(skip)]
     pub(crate) running: u64,
     /// The numbers of successes and failures; none unless all nodes have answered.
@@ -103,7 +103,7 @@ impl RunQuery {
     pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
-    /// The number of locks that one request to this many nodes may ask about.
+    /// The number of locks that one request may ask about, if this many nodes are asked.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         // A lock's answer has up to `each` runs of the log, about as many runs that are open, and four more: the last
         // success, say. The hosts take as much space as ten runs, the errors of a run as much as a run.
@@ -113,7 +113,7 @@ impl RunQuery {
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs to ask of each node; several nodes are asked for some more.
+    /// The number of runs to ask of each node: as many as the query says; of several nodes, [`SPARE`] more.
     fn each(self, nodes: usize) -> usize {
         self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
     }
@@ -170,7 +170,7 @@ impl Memory {
         self.last.is_some() || !self.runs.is_empty()
     }
 
-    /// The combined memory of the nodes that have answered.
+    /// The combined memory of the nodes that have answered. `needed`: the number of nodes in a quorum.
     fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
@@ -212,7 +212,7 @@ impl Memory {
                 failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
             }),
             started: None,
-            // A node whose log was never cut, or reaches back to `since`, has forgotten none of the requested runs.
+            // None if any node has all requested runs: the node's log was never cut, or reaches back to `since`.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }
@@ -220,8 +220,8 @@ impl Memory {
 }
 
 impl BatchQuery<'_> {
-    /// The memory of each of these locks, or why too few nodes can tell; that error does not name the lock. Takes at
-    /// most [`RunQuery::locks_at_a_time`] locks.
+    /// The memory of each of these locks, or why too few nodes can tell; that error does not name the lock. The caller
+    /// asks about at most [`RunQuery::locks_at_a_time`] locks.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
@@ -264,7 +264,8 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The node that was started first and the time since, if no node remembers anything and all are [`NEW`].
+/// The node that was started first, and the time since then; none unless all nodes have answered, remember nothing, and
+/// are [`NEW`].
 fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
@@ -290,7 +291,7 @@ fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     }
 }
 
-/// The runs on which the nodes agree, each once.
+/// The runs of all nodes, each once, unless [`agreed`] finds that a run does not count.
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in nodes.iter().copied().flatten() {
@@ -303,7 +304,7 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
 /// or know that a lease of `acquire` ran out. A run whose end no node was told counts only if `needed` nodes know the
 /// run, since it may be left over from a take that got no quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
-    // The clock in the middle gives the times of all runs, so that no node's clock decides alone.
+    // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
@@ -392,7 +393,7 @@ mod tests {
     fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
         let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
         let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
-        // One node has not heard of an end.
+        // A run goes on by the word of one node alone: this node has not heard of the run's end.
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
         assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);

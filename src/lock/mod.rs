@@ -160,7 +160,7 @@ impl Lock {
         }
     }
 
-    /// Returns once a node that had closed its connection can be reached again.
+    /// Returns once a node that was lost is connected again.
     pub(crate) async fn reconnected(&mut self) {
         self.locks.nodes.reconnected().await;
     }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// The largest number that has come, and the first caller with that number.
+/// The largest number that stood in line or was granted, and the first caller with that number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Newest {
-    /// None if the register has no number.
+    /// None if the register does not begin with a number.
     pub(crate) number: Option<u64>,
     host: Option<String>,
     pid: Option<u64>,
@@ -26,7 +26,7 @@ impl Newest {
         answers.replies().filter_map(Newest::read).max_by_key(|newest| newest.number)
     }
 
-    /// The register in this answer, if there is one.
+    /// The register in this answer; None if the answer tells no register.
     fn read(answer: &Answer) -> Option<Newest> {
         let mut parts = answer.text("newest")?.splitn(5, ' ');
         let mut part = || parts.next().filter(|part| !part.is_empty());

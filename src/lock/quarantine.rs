@@ -30,7 +30,7 @@ impl Quarantine {
         self.length.is_zero()
     }
 
-    /// Grows, unless it is fixed, to cover a lease of this length, which a node shows.
+    /// Makes the quarantine cover a lease of this length, which a node shows, unless the quarantine is fixed.
     pub(super) fn cover(&mut self, lease: Duration) {
         if !self.is_fixed {
             self.length = self.length.max(lease);

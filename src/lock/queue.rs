@@ -34,13 +34,14 @@ pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// After an expiry the other waiters look too, this much later at most, unless [`OTHERS_PER_RANK`] delays them: the
 /// holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The least pause of the other waiters before a look for an expiry, for each position in line: 400 ms for the fourth.
+/// The other waiters wait at least this long, times their position in line, before a look for an expiry: the fourth in
+/// line waits for at least 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
-/// not as "timed out".
+/// A look may take at least this long, even past the end of the wait: over slow connections too, the wait ends as
+/// "held" and not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try, after a rival in line has got some of the nodes, or after fewer than q nodes
-/// have called.
+/// The longest pause before the next try, after rivals have each got some of the nodes and none a quorum, or after
+/// fewer than q nodes have called.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The pause after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
@@ -68,7 +69,7 @@ struct InLine<'a> {
     /// The end of the wait.
     end: Boot,
     denial: Denial,
-    /// True once the nodes know of this waiter.
+    /// True once a look was denied, which usually puts this waiter into the line.
     queued: bool,
     /// The time of the next look.
     look: Boot,
@@ -86,8 +87,8 @@ struct InLine<'a> {
 }
 
 impl Lock {
-    /// Waits in line until it is this waiter's turn, or until the request's wait, which began at `start`, is over.
-    /// `denial` and `trouble` come from the tries before.
+    /// Waits in line until this waiter gets the lock, until waiting cannot help, or until the request's wait, which
+    /// began at `start`, is over. `denial` and `trouble` come from the tries before.
     pub(super) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
@@ -149,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes, for the node timeout at most: a waiter that queues before
-    /// it listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes, or too few nodes are left for a quorum, for the node
+    /// timeout at most. A waiter that queues before it listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -216,7 +217,7 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.update(*denial);
-                // After a freeze, calls from before this look are still unread.
+                // Calls from before this look may still be unread, after a freeze of this process, say.
                 while let Some((node, heard)) = listeners.next().now_or_never() {
                     line.hear(self, node, heard);
                 }
@@ -227,8 +228,8 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // The node dropped this waiter from its line, and no call has reached the waiter: the subscription
-                // there is dead, unless it is newer than the last look.
+                // Each of these nodes dropped this waiter from its line, and no call has reached the waiter: the
+                // subscription there is dead, unless it is newer than the last look.
                 let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
                 deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
@@ -313,8 +314,8 @@ impl InLine<'_> {
     }
 }
 
-/// The time until a waiter looks by itself: the first looks often, the waiter at rank r every r + 1 seconds but at
-/// least once a minute, so that W waiters look about ln W + W/60 times a second. All look when the lease runs out.
+/// The time until a waiter looks by itself. The first in line looks often, the waiter at rank r every r + 1 seconds,
+/// but at least once a minute: W waiters look about ln W + W/60 times a second. All look when the lease runs out.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {

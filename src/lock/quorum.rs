@@ -34,7 +34,7 @@ pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Optio
     values.get(needed - 1).copied()
 }
 
-/// The q-th smallest of the nodes' values; the largest, if fewer than q answered.
+/// The q-th smallest of the nodes' values; the largest, if fewer than q nodes answered; none, if no node answered.
 pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option<T> {
     answers.sort_unstable();
     answers.get(quorum(nodes) - 1).or(answers.last()).copied()

@@ -28,9 +28,10 @@ pub(crate) enum NodeReport<T, R> {
 /// The holder's knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backing<T, R> {
-    /// The time until which the node is sure to back the lease, from its last confirmation.
+    /// The time until which the node is sure to back the lease, from its last confirmation; none if the node does not
+    /// back the lease.
     pub(crate) until: Option<T>,
-    /// The run_id of the server that gave that confirmation.
+    /// The run_id that the server told with its last confirmation; none if INFO is refused.
     pub(crate) run: Option<R>,
     /// True if the key was deleted on purpose: this node never gets the lease again.
     pub(crate) removed: bool,

@@ -17,7 +17,7 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a release is sent again; release.lua has the same.
+/// How long a release is sent again; `AGAIN_MS` in release.lua is the same time.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -93,8 +93,8 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // If the lease has several holds, and the release names none, a single node releases nothing, and tells the
-        // newest hold.
+        // With one node: if the lease has several holds, and the release names none, the node releases nothing, and
+        // tells the newest hold.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -125,9 +125,9 @@ impl Lock {
         (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
-    /// Sends the release to all nodes, and again to nodes that do not answer, until the answers decide or the time is
-    /// over. A node that has released the lease before, or has forgotten it in a restart, counts as a node that has
-    /// released it.
+    /// Sends the release to all nodes, and again to nodes that fail or do not answer, until the answers decide or the
+    /// time is over. A node that has released the lease before, or has forgotten the lease in a restart, counts as a
+    /// node that has released the lease.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -221,7 +221,10 @@ impl Lock {
         self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
     }
 
-    /// The newest hold of the lease, as most nodes name it; the hold that took the lease if no node names one.
+    /// The hold that most nodes name as the newest of the lease; the hold that took the lease if no node names one.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
@@ -260,8 +263,8 @@ impl Release<'_> {
         }
     }
 
-    /// True if the node lacks the lease, and its log cannot tell whether an earlier copy of this release has ended the
-    /// lease.
+    /// True if the node lacks the lease, and the node's log cannot tell whether an earlier copy of this release has
+    /// ended the lease.
     fn may_have_been_done_before(&self, answer: &Answer) -> bool {
         let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged

@@ -22,8 +22,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The end of the time for the answers. Giving the lease again to a node that has forgotten it may take as long
-    /// again.
+    /// The moment at which the wait for answers ends. To give the lease again to nodes that have forgotten it may then
+    /// take as long again.
     pub(crate) give_up: Boot,
     /// After this time without an answer, a node is asked over another connection too.
     pub(crate) pause: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Try {
 /// The result of one try to renew.
 #[derive(Debug)]
 pub(crate) enum Renewal {
-    /// A quorum has extended the lease.
+    /// A quorum of nodes has extended the lease, or was given the lease again.
     Confirmed,
     /// No quorum extended the lease in time, and no loss is proven. `faults` says what each failing node did
     /// ("10.0.0.1:6379 timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may follow
@@ -87,7 +87,7 @@ impl Lock {
     }
 
     /// Judges the answers of a round together. `moved` is called if the judgement moves the end of validity, as when a
-    /// node has lost the lease.
+    /// node has lost the lease, and the lease itself is not lost.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -148,7 +148,8 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request to give the lease to a node that lacks it, if the server's run_id is still `run`.
+    /// The request to give the lease to a node that lacks it, if the server's run_id is still `run` (none: INFO is
+    /// refused).
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
@@ -162,14 +163,15 @@ impl Lock {
         self.call(&scripts::RECREATE, args).in_order()
     }
 
-    /// The fate of a lost lease, from the most informative answer.
+    /// The fate of a lost lease, from the most informative answer; none if no answer tells the fate.
     fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
         let fates = answers.filter_map(|(node, _, answer)| fate(&self.locks.nodes.name(node), answer));
         fates.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
     }
 }
 
-/// The fate of a lost lease as this node tells it, and a rank: the lower, the more informative.
+/// The fate of a lost lease as this node tells it, and a rank: the lower, the more informative. None if the node's
+/// answer tells of no loss.
 fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     Some(match (answer.outcome, &answer.by) {
         (Outcome::Revoked, _) => {
@@ -182,8 +184,8 @@ fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     })
 }
 
-/// Records which nodes have extended the lease, each for the lease's ttl from the moment at which the request was sent.
-/// Returns [`Boot::NEVER`]: the caller waits for all answers.
+/// Records which nodes have extended the lease or created it again: each backs the lease for the ttl, less drift, from
+/// the moment at which the request was sent. Returns [`Boot::NEVER`]: the caller waits for all answers.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// True if the leases have ended. Otherwise they cannot be extended any more, and each holder's redlock stops the
-    /// job, at the latest when the lease runs out.
+    /// True if the leases have ended. Otherwise no lease can be extended any more: each lease ends when the redlock
+    /// that renews the lease has stopped the job, or else when the lease runs out.
     pub(crate) is_free: bool,
     /// The number of `--newest` that the lock has forgotten, if the lock was free already.
     pub(crate) forgot: Option<Newest>,
@@ -57,7 +57,7 @@ impl Lock {
         if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
             return self.forgotten(&answers, missed);
         }
-        // The most telling answer comes first.
+        // The most telling outcome comes first: the first of these that a node answers decides the result.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
@@ -73,7 +73,8 @@ impl Lock {
         }
     }
 
-    /// The token of the lease to end, which begins with `prefix`; none if all leases are meant.
+    /// The token of the lease to end: the only token that begins with `prefix`. None if `prefix` is empty, and the lock
+    /// has several leases, or no lease.
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with `prefix`, and [`Error::NoQuorum`].

@@ -78,7 +78,7 @@ pub(crate) enum RunOutcome {
     /// The lease ran out before an end was told.
     Expired,
     Running,
-    /// This version cannot read the run.
+    /// This version cannot read the run, or does not know its outcome.
     #[serde(other)]
     Unreadable,
 }
@@ -88,11 +88,11 @@ pub(crate) enum RunOutcome {
 pub(crate) struct End<'a> {
     /// None if no command was started under the lease: the run leaves nothing in the log.
     pub(crate) outcome: Option<RunOutcome>,
-    /// The exit status, or the signal.
+    /// The exit status, or the signal; None for other outcomes.
     pub(crate) code: Option<u32>,
     /// The time at which the job ended.
     pub(crate) at: Boot,
-    /// True if the job ended in time, and the lease may have run out since; false if a missing lease is a lost lease.
+    /// True if the job ended in time, and the lease may have run out since: then a missing lease is no loss.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -144,7 +144,7 @@ impl RunOutcome {
 }
 
 /// The run of a requested lease, as far as redlock knows it; the server adds the rest, and the release adds the end.
-/// None without a memory.
+/// None if the request asks for no trace in the log (`log` is zero).
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     let Request { owner, once_per, log, is_acquired, .. } = request;
     let shown = |c: char| if c.is_control() { '?' } else { c };
@@ -234,14 +234,14 @@ impl Run {
         self.duration = self.began.map(|began| ended.saturating_sub(began));
     }
 
-    /// The same run, by the clock of another node that knows it.
+    /// The same run, by the clock of the node that tells the run as `other`.
     pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
         (self.began, self.now) = (other.began, other.now);
         self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
         self
     }
 
-    /// The end of the run; the beginning, if the end is not known.
+    /// The time at which the run ended; if that is not known, the time at which the run began.
     fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
@@ -271,7 +271,7 @@ impl Run {
         self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
     }
 
-    /// True if the run's command has exited with status 0.
+    /// True if the outcome is [`RunOutcome::Exited`], with status 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }

@@ -47,13 +47,13 @@ impl View {
     pub(crate) const WHOLE: View =
         View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }), ..View::STATE };
 
-    /// The same view, with or without the hosts that came.
+    /// The same view, but a view with runs tells the hosts that came to the lock only if `hosts`.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
         View { runs: self.runs.map(|runs| RunQuery { hosts, ..runs }), ..self }
     }
 
-    /// The number of locks that fit into one answer: a holder takes at most five kilobytes, protocol included (see
-    /// redis/stream.rs), and the rest of a lock at most 1.5 kilobytes.
+    /// The number of locks that one request may ask about: the answers may fill half of the limit in redis/stream.rs. A
+    /// holder takes at most five kilobytes, protocol included, and the rest of a lock at most 1.5 kilobytes.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
         self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
@@ -167,8 +167,8 @@ impl Status {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
-    /// The sort key of locks, the worst first: unknown, never to expire, revoked, last run failed, taken, free; then by
-    /// waiters and age.
+    /// The sort key of locks, the worst first: unknown, without an expiry, revoked, last run failed, taken, free; then
+    /// the lock with the most waiters, then the lock that was held longest.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {
@@ -196,8 +196,8 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. Names the holder with the token `named` in any case. Nodes
-    /// that fail are part of the result.
+    /// Looks at the lock on all nodes, and changes nothing. The holder with the token `named` is part of the result,
+    /// however few holders `view` asks for. So are nodes that fail.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good that no quorum is left.

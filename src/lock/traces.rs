@@ -15,7 +15,8 @@ use std::time::Duration;
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
 /// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest time for a node to undo a try if no signal interrupts. A hanging node delays its caller.
+/// The longest wait for nodes that undo a try after no signal, or that hear how a run ended: a node that hangs delays
+/// the caller by this time.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
@@ -76,7 +77,7 @@ impl Traces {
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
             self.may_have_it[node] = take.outcome == Outcome::Granted;
-            // The request has undone the earlier tries.
+            // The node has answered the latest try, whose request undoes the earlier tries.
             self.earlier[node].clear();
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
@@ -157,8 +158,8 @@ impl Lock {
         let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
-    /// Sends these calls, except to nodes that no request can have reached; again over new connections, until the node
-    /// answers or `until` has come.
+    /// Sends each node its call, unless no request can have reached the node. Repeats the call over new connections
+    /// until the node answers, or `until` has come.
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {

@@ -130,7 +130,7 @@ pub(crate) fn shorter(period: Duration) -> Duration {
 }
 
 /// The period of a crontab, from the time between two calls: in whole minutes, since cron's periods are whole minutes,
-/// and its calls late by a second or two. A period below 90 s is in whole seconds or ms.
+/// and cron's calls come a second or two late. A period below 90 s is in whole seconds or ms.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,
@@ -267,7 +267,7 @@ mod tests {
                 assert_eq!(mended.simulate(hosts).1, [], "{what}");
             }
         }
-        // The durations to use are easy to type.
+        // The durations that redlock advises are easy to type.
         assert_eq!([HOUR * 24, SECOND * 4, SECOND].map(shorter), [HOUR * 20, SECOND * 3, SECOND]);
     }
 

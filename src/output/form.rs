@@ -27,7 +27,7 @@ impl Row {
         Row(cells.join(BETWEEN).into())
     }
 
-    /// The line of JSON, if the row is an object.
+    /// The line of JSON. The row must be an object.
     pub(super) fn json(&self) -> &str {
         &self.0
     }

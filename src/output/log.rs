@@ -41,8 +41,9 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run; if it succeeded, also the last failure; if it ended badly, also the last success: `on web-3 (nightly),
-/// 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has ended is known.
+/// The last run. If it succeeded, also the last failure; if it ended badly, also the last success, or that none is
+/// known: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has
+/// ended is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -68,7 +69,7 @@ fn on(run: &Run) -> Option<String> {
     run.owner.host.as_ref().map(|host| format!("on {}", safe(host)))
 }
 
-/// `2h 4m ago`
+/// `2h 4m ago`, or [`AHEAD`]
 fn ago(run: &Run) -> Option<String> {
     match run.ago() {
         _ if run.is_ahead() => Some(AHEAD.to_owned()),
@@ -101,7 +102,8 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
 }
 
-/// The time since the last success of a lock, if it is known, as performance data of a plugin: `'backup'=7440s`.
+/// The time since the last success of a lock, as performance data of a plugin: `'backup'=7440s`. None if no success is
+/// known, or if the last success is in the future.
 pub(crate) fn nagios_age(status: &Status) -> Option<String> {
     let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead())?.ago()?;
     let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");

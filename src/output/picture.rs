@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) from: Duration,
     pub(super) to: Duration,
     pub(super) mark: Mark,
-    /// The index of the run; none for a forgotten part.
+    /// The index of the run among the runs of [`Picture::of`]; none for a forgotten part.
     pub(super) run: Option<usize>,
 }
 

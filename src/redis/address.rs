@@ -17,7 +17,7 @@ pub(crate) struct Address {
 /// The options that apply to all nodes.
 #[derive(Default)]
 pub(crate) struct Access {
-    /// The password for URLs that have none.
+    /// The password for URLs that have none; not for `local:`, nor for Sentinels.
     pub(crate) password: Option<FileValue<String>>,
     /// The certificates to trust and to show; none unless a URL asks for TLS.
     pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
@@ -83,7 +83,7 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
-    /// The password of the options, unless the URL has its own.
+    /// The password of the settings, unless the URL has its own.
     fn common_password(&self) -> Option<&FileValue<String>> {
         let has_own = self.url.own_login || self.url.login.password.is_some();
         self.access.password.as_ref().filter(|_| !has_own)

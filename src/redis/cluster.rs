@@ -15,13 +15,14 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// `TRIES`: how often a redirected request is sent again. `PAUSE`: the first pause; each later pause is longer by 8 ms.
+/// `TRIES`: how often a redirected request is sent again. `PAUSE`: the first pause; each pause is 8 ms longer than the
+/// pause before.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 const SLOTS: u64 = 16_384;
 /// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
 const DETOUR: Duration = Duration::from_millis(50);
-/// The number of masters that are remembered in addition to the seeds.
+/// At most this many of the masters that a server names are remembered.
 const REMEMBERED: usize = 8;
 
 /// The way into a Cluster: a server, a connection that is logged in there, and masters that the server knows.
@@ -31,10 +32,11 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Connects and logs in to the first seed that knows the Cluster. The servers in `later` are tried after a short delay.
+/// Connects and logs in to all seeds at once, and after a short delay to the servers in `later`. Returns the connection
+/// to the server that is the first to show that it knows the Cluster.
 ///
 /// # Errors
-/// The reason why no seed can be used; preferably that of a seed that may come back.
+/// The reason why no server can be used; preferably that of a server that may come back.
 pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<ClusterSocket, Fault> {
     let now = seeds.iter().filter(|seed| !later.contains(seed));
     let enter = |seed, waits| async move {
@@ -119,7 +121,8 @@ async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u
     Ok((masters, slots))
 }
 
-/// A server named by `from`; an empty name means the host of `from`.
+/// The server that the server `from` calls by this name and port; an empty name means the host of `from`. None if the
+/// name is not valid.
 fn host(name: &str, port: u16, from: &Host) -> Option<Host> {
     Host::named(if name.is_empty() { &from.name } else { name }, port)
 }

@@ -51,7 +51,8 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
     }
 }
 
-/// The time left of the server's certificate, if it ends within `time`; none without TLS.
+/// The time left of the server's certificate, if the certificate ends within `time`. None without TLS, if the address
+/// is no TCP host, or if the server cannot be reached.
 pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
     let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
@@ -59,7 +60,7 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
 
 /// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
 /// are open side by side, since a balancer may give each connection to the least busy server. Empty if the address is
-/// no TCP host, if INFO is refused, or if no connection is open by the deadline.
+/// no TCP host, or if no server tells its `run_id` by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };
@@ -68,7 +69,8 @@ pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<Strin
     met.into_iter().flatten().flatten().map(|(_, run_id)| run_id).collect()
 }
 
-/// The `run_id` of the server at this address of the host, and the connection.
+/// A connection to the host at the address `target`, and the `run_id` of the server that answers there. None if the
+/// connection fails, or if INFO is refused.
 async fn run_id(address: &Address, host: &Host, target: SocketAddr) -> Option<(ServerStream, String)> {
     let mut stream = secured(TcpStream::connect(target).await.ok()?, address, host).await.ok()?;
     log_in(&mut stream, address).await.ok()?;

@@ -77,7 +77,7 @@ impl Connection {
         }))
     }
 
-    /// Resets the connection, because another one replaces it. The kernel discards unsent requests, so that no old
+    /// Resets the connection, which a new connection replaces. The kernel discards unsent requests, so that no old
     /// request arrives behind a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {

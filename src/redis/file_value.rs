@@ -38,7 +38,7 @@ impl<W: Into<String>> From<W> for Unusable {
     }
 }
 
-/// A value read from files, again for each connection.
+/// A value that is read from its files again for each connection; without files, it stays the same.
 pub(crate) struct FileValue<T> {
     files: Vec<PathBuf>,
     make: Box<dyn Fn() -> Result<T, Unusable>>,
@@ -46,8 +46,8 @@ pub(crate) struct FileValue<T> {
 }
 
 impl<T: Clone> FileValue<T> {
-    /// Calls `make`, which reads these files. While all of them exist, a failure is retried for as long as `patience`
-    /// lasts.
+    /// Calls `make`, which reads these files. If each of them is a regular file, a failure is retried for as long as
+    /// `patience` lasts.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -82,7 +82,7 @@ impl<T: Clone> FileValue<T> {
     }
 }
 
-/// True if the files can be read again, unlike a pipe.
+/// True if there are files, and each is a regular file, which can be read again, unlike a pipe.
 fn are_there(files: &[PathBuf]) -> bool {
     !files.is_empty() && files.iter().all(|file| file.is_file())
 }

@@ -19,8 +19,8 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription that has worked is opened again. `AGAIN_AFTER_FAILURE` is the pause after a failure
-/// to open a subscription.
+/// The pause before a subscription whose connection has broken is opened again. `AGAIN_AFTER_FAILURE` is the pause
+/// after a failure to open a subscription.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -101,13 +101,13 @@ impl Subscription {
         Ok(Subscription { messages, server, demotions })
     }
 
-    /// True if the route leads to another server now: the new server notifies the waiters.
+    /// True if the route has left the server of this subscription: from then on another server notifies the waiters.
     fn has_moved(&self, route: &Route) -> bool {
         route.has_left(self.server.as_ref()) || route.demotions() != self.demotions
     }
 }
 
-/// The events of one subscription, without end.
+/// The events of the channel on one node, without end: a subscription that fails is followed by a new one.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
     use SubscriptionEvent::{Deaf, Listening, Message, Refused};
     // The state is an open subscription, or the pause before the next.

@@ -58,7 +58,7 @@ pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> 
 }
 
 impl Local {
-    /// The server in this directory, or else in the user's default one for this machine.
+    /// The server in this directory; without a directory, the server in the user's own directory for this machine.
     ///
     /// # Errors
     /// The fault of the directory, in words that continue the URL.
@@ -93,7 +93,7 @@ impl Local {
     /// Starts the server unless it is running, and waits until it serves.
     ///
     /// # Errors
-    /// Start-up failures only; other errors surface on the first request.
+    /// The server cannot be started, or is not ready within [`PATIENCE`]. Other errors surface on the first request.
     pub(crate) fn start(&self) -> io::Result<()> {
         let deadline = Boot::now() + PATIENCE;
         let mut started = false;
@@ -196,7 +196,7 @@ impl Local {
         io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(error)))
     }
 
-    /// The command that runs the server in its directory, with this file lock.
+    /// The command that runs the server in its directory, with the file `lock` as standard input.
     fn server(&self, lock: File) -> io::Result<Command> {
         let program = Local::program().map_err(io::Error::other)?;
         let log = self.open(File::options().append(true), "log")?;

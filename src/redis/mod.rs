@@ -225,7 +225,7 @@ impl Nodes {
 
     /// Returns once any node that was lost is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone, so this node must have the lease again before a rival asks for the lock.
+        // The pause is short for a single node: if the node has forgotten the lease, the first that asks gets the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -268,7 +268,7 @@ impl<A> Answers<A> {
         self.0.len()
     }
 
-    /// The answer or the fault of one node; none if it was not asked or has not answered.
+    /// The answer or the fault of one node; none if the node was not asked, or has neither answered nor failed.
     pub(crate) fn of(&self, node: usize) -> Option<Result<&A, &Fault>> {
         self.0[node].as_ref().map(|got| got.answer.as_ref())
     }

@@ -65,7 +65,7 @@ struct CallUnderWay {
 }
 
 impl CallUnderWay {
-    /// A call over this connection, or over a new one.
+    /// A call over the connection `open`, or else over a new connection.
     fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> CallUnderWay {
         let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
@@ -174,7 +174,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// The same fault, with the key of the wrong type, if that key is found: a script's error does not name the key.
+    /// [`Fault::WrongType`] with the key of the wrong type if that key is found, else `fault`: a script's error does
+    /// not name the key.
     async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
         let (base, parts) = &call.beside;
         for (part, expected) in *parts {
@@ -197,7 +198,8 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time left of the certificate that the node's server shows, if it ends within `time`; none without TLS.
+    /// The time left of the certificate that the node's server shows; none if the time left is longer than `time`,
+    /// without TLS, or if the server shows no certificate before the timeout.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
@@ -463,7 +465,8 @@ impl Node {
         self.retry_at.get_or_insert(Boot::now());
     }
 
-    /// Drops the connection if the fault makes it unusable, or shows that its server is no longer a primary.
+    /// Drops the connection if the fault makes the connection unusable, or shows that the server is no longer a
+    /// primary. With `local:`, a closed connection becomes [`Fault::Exited`].
     fn record_outcome<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
             Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::TooLarge | Fault::Unreachable(_)) => {

@@ -60,7 +60,7 @@ impl Reply {
         }
     }
 
-    /// The number, from an integer or from digits, unless it is negative.
+    /// The number, from an integer or from digits; none if it is negative, and for any other reply.
     pub(crate) fn as_count(&self) -> Option<u64> {
         match self {
             Reply::Int(n) => u64::try_from(*n).ok(),
@@ -74,7 +74,7 @@ impl Reply {
         self.at(at).as_text().unwrap_or_default()
     }
 
-    /// The number at this index, unless it is negative.
+    /// The number at this index of a list; none if there is none, or if it is negative.
     pub(crate) fn count(&self, at: usize) -> Option<u64> {
         self.at(at).as_count()
     }

@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after its seeds: masters that another server named, and servers that
-    /// reported the Cluster as down or incomplete.
+    /// The servers of a Cluster that are tried after the other seeds: masters that another server named, and servers
+    /// (seeds too) that reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -73,7 +73,7 @@ impl Route {
         Ok((entrance.server, entrance.socket))
     }
 
-    /// The server that was last named; none if there is only one server, or none is known.
+    /// The server that Sentinels or a Cluster last named; none for any other address, or if no server is known.
     pub(super) fn server(&self) -> Option<Host> {
         self.server.borrow().clone()
     }
@@ -83,12 +83,12 @@ impl Route {
         self.server.replace(server);
     }
 
-    /// True if a server other than `server` was last named.
+    /// True if Sentinels or a Cluster last named a server other than `server`; false if no server is named at present.
     pub(super) fn has_left(&self, server: Option<&Host>) -> bool {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }
 
-    /// Forgets the server that a Cluster named: the next connection looks it up again.
+    /// For a Cluster, forgets the server that was last named: the next connection looks the server up again.
     pub(super) fn forget(&self) {
         // Sentinels are asked for each connection; the last answer is kept for comparison with the next.
         if let Deployment::Cluster(_) = self.address.deployment() {
@@ -106,8 +106,8 @@ impl Route {
         self.demotions.get()
     }
 
-    /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer
-    /// within half of the time to the deadline are ignored.
+    /// Fails if the Sentinels name another primary: a former primary may still answer. Asks the Sentinels at most once
+    /// in [`NAMED_FOR`]. Sentinels that do not answer within half of the time to the deadline are ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(());
@@ -120,8 +120,9 @@ impl Route {
         Ok(())
     }
 
-    /// Follows the redirection of a request that a Cluster has not executed. True if the request is to be sent again;
-    /// false for every other error, after the last try, and for an address that names no Cluster.
+    /// Handles the error of a request that a Cluster has not executed: follows a redirection, avoids a server that
+    /// calls the Cluster down, or waits. True if the request is to be sent again; false for any other error, after the
+    /// last try, and for an address that names no Cluster.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -154,7 +155,7 @@ impl Route {
         self.turn_to(None);
     }
 
-    /// The servers that have a part of the node's keys.
+    /// The servers that have a part of the node's keys; a single `None` unless the node is a Cluster.
     ///
     /// # Errors
     /// The reason why no server can be asked, or why none knows all masters.

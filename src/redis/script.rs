@@ -3,7 +3,7 @@
 use redis::Cmd;
 use std::time::Duration;
 
-/// A Lua script. A server that has once got the body knows the script by its name.
+/// A Lua script. A server that has got the body knows the script by its name, until a restart or SCRIPT FLUSH.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
     /// The name by which a server knows the script.
@@ -33,8 +33,8 @@ pub(super) enum Delivery {
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
     /// The call goes first like [`Delivery::Once`], and again over a new connection after each pause with no answer,
-    /// unless it follows an unanswered [`Delivery::InOrder`]. The first answer counts, even the answer to an earlier
-    /// hedged call with the same script.
+    /// unless the request before the call was [`Delivery::InOrder`] and is unanswered. The first answer counts, even
+    /// the answer to an earlier hedged call with the same script.
     Hedged(Duration),
 }
 
@@ -64,7 +64,8 @@ impl Call {
         Call { delivery: Delivery::InOrder, ..self }
     }
 
-    /// The same call, for a request that does no harm if it is executed twice, or late.
+    /// The same call, repeated after each `pause` with no answer: for a request that does no harm if it is executed
+    /// twice, or late.
     pub(crate) fn hedged(self, pause: Duration) -> Call {
         Call { delivery: Delivery::Hedged(pause), ..self }
     }

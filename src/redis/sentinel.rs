@@ -33,7 +33,7 @@ pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Faul
     }
 }
 
-/// Fails when the Sentinels name another primary by the deadline.
+/// Fails if the Sentinels name another primary before the deadline. Sentinels that cannot tell are ignored.
 ///
 /// # Errors
 /// [`Fault::Unreachable`], naming that primary.
@@ -72,7 +72,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<Senti
     check.arg("CKQUORUM").arg(service);
     let no_quorum = match exchange(&mut socket, &[check]).await {
         Err(Fault::Refused(code, detail) | Fault::CannotServe(code, detail)) if code == "NOQUORUM" => Some(detail),
-        // The user may lack the right to ask.
+        // The Sentinels have a quorum, or it is not known: the user may lack the right to ask.
         _ => None,
     };
     Ok(SentinelView { primary, no_quorum })

@@ -63,7 +63,7 @@ impl AsyncWrite for ServerStream {
         self.is_asked = true;
         self.reader.take().into_iter().for_each(Waker::wake);
         match Pin::new(&mut self.socket).poll_write(cx, bytes) {
-            // The reader finds the closed connection, too, after the server's error.
+            // A closed connection is no error here: the reader first gets the server's error, and then finds the end.
             Poll::Ready(Err(error)) if is_end(&error) => Poll::Ready(Ok(bytes.len())),
             written => written,
         }

@@ -106,7 +106,7 @@ fn in_pem(error: &pem::Error, what: &str) -> String {
 /// Starts TLS with this host over an open connection.
 ///
 /// # Errors
-/// A lack of trust on either side, or a broken connection.
+/// A lack of trust on either side, a broken connection, or a host whose name TLS does not accept.
 pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let name = host.name.strip_suffix('.').unwrap_or(&host.name).to_owned();
     let name = ServerName::try_from(name).map_err(|_| io::Error::other("not a valid TLS server name"))?;

@@ -17,7 +17,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(super) struct Url {
     pub(super) deployment: Deployment,
     pub(super) login: Login,
-    /// True if the password of the options does not apply: for Sentinels and for `local:`.
+    /// True if the password of the settings does not apply: for Sentinels and for `local:`.
     pub(super) own_login: bool,
     pub(super) database: u32,
     /// True for TLS over TCP.
@@ -222,7 +222,7 @@ fn local(rest: &str) -> Result<Url, String> {
     if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
         return Err("the directory must be absolute: local:/var/lib/redlock".to_owned());
     }
-    // The password of the options does not apply: the permissions of the directory decide who may connect.
+    // The password of the settings does not apply: the permissions of the directory decide who may connect.
     Ok(Url { own_login: true, ..Url::of(Deployment::Local(directory)) })
 }
 

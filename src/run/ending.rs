@@ -15,7 +15,7 @@ pub(super) const KEPT: usize = 1024;
 pub(super) struct JobEnd {
     /// The exit of redlock, unless a lease was lost.
     pub(super) exit: Exit,
-    /// The time at which the last process was gone.
+    /// The time at which the last process was gone, apart from processes that could not be killed.
     pub(super) at: Boot,
 }
 
@@ -51,8 +51,8 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON. If the last line is longer, its
-/// beginning is cut. `written` has all of the errors, or more than `KEPT` bytes from their end.
+/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON; none if they are blank. If the last
+/// line is longer, its beginning is cut. `written` has all of the errors, or more than `KEPT` bytes from their end.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -92,7 +92,7 @@ async fn renew(supervisor: &Supervisor, Grant { lock, lease }: &mut Grant<'_>) -
     lost_before_start(&lock.name, &loss)
 }
 
-/// The first loss among these renewals.
+/// The first loss among these renewals. Without renewals, waits for ever.
 async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>) -> Error {
     match renewals.next().await {
         Some(error) => error,

@@ -46,11 +46,11 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message. `Ok`: the guard is ready for a lease, or, once redlock has sent the lease, has it. `Err`: the
-/// guard failed with this errno.
+/// The guard's message. The first `Ok`: the guard is ready for a lease. The second `Ok`: the guard has the lease that
+/// redlock sent. `Err`: the guard failed with this errno.
 type Readiness = Result<(), i32>;
 
-/// redlock's side of the guard. Dropping this kills the guard.
+/// redlock's side of the guard. Dropping this kills the guard, unless [`Guard::detach`] has let the guard go.
 #[derive(Debug)]
 pub(crate) struct Guard {
     socket: Packets,
@@ -77,7 +77,7 @@ pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
             Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
         }
         Ok(watched) => Ok(Arc::new(watched)),
-        // EINVAL: the pid is a thread's.
+        // EINVAL, or ENOENT from newer kernels: the pid is a thread's.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
     }
@@ -108,7 +108,8 @@ impl Guard {
     /// Waits until the guard can renew a lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a shortage that the guard has met, [`Error::Internal`] when the guard is gone.
+    /// [`Error::Unavailable`] for a shortage; [`Error::Internal`] for another failure of the guard, or when the guard
+    /// is gone.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -187,8 +188,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// On a panic, which ends the renewal, first stops the watched process, unless the process may go on without the
-    /// lease.
+    /// Sets a hook for panics: a panic ends the renewal, so the hook stops the watched process before the panic is
+    /// reported, unless the process may go on without the lease.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {

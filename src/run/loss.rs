@@ -19,7 +19,7 @@ pub(crate) enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(super) since: Boot,
-    /// The nodes' faults in the first message about this outage, if there was one.
+    /// The nodes' faults in the first message about this outage; None if there was no message.
     pub(super) first: Option<String>,
     /// The nodes' latest faults.
     pub(super) faults: String,

@@ -68,7 +68,7 @@ impl Messages {
         }
     }
 
-    /// Reports that the locks are taken again, for this reason.
+    /// Reports that redlock tries again to take the locks, and why.
     pub(super) fn again(&self, reason: &Error) {
         self.news(&format!("{reason}; trying again"));
     }
@@ -132,7 +132,7 @@ impl Messages {
         }
     }
 
-    /// Reports the records of the run's end that the servers could not write.
+    /// Reports that the servers could not write the note of the success, or else the entry in the log.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
@@ -141,7 +141,7 @@ impl Messages {
         }
     }
 
-    /// Reports that a `run --reentrant` inside the job still holds the lease.
+    /// Reports that a `--reentrant` call inside the job still holds the lease.
     pub(super) fn inner_hold(&self, valid_until: Boot) {
         let (name, left) = (&self.name, human(valid_until.left()));
         self.news(&format!(
@@ -149,7 +149,7 @@ impl Messages {
         ));
     }
 
-    /// Reports that a job's errors cannot be kept with its run.
+    /// Reports that the log lacks the job's errors, since the file of `--keep-errors` cannot be read.
     pub(super) fn unread_errors(&self, error: &io::Error) {
         let (name, why) = (&self.name, reason(error));
         self.news(&format!(

@@ -3,10 +3,10 @@
 //! Several locks are taken one after the other, and each lease is renewed from its grant on. There is one job and one
 //! keeper; the lease that ends first sets the keeper's deadline.
 //!
-//! The wait for a lock, and the wait for the job, are each one `select!`, whose first arm is a signal. Before the
-//! command is started, a signal ends the wait: the request under way is dropped, and `Lock::withdraw` undoes its traces
-//! on the nodes. Afterwards signals go to the job, and the job's end ends the wait. A signal does not interrupt the
-//! release, which has a deadline of its own.
+//! The wait for a lock, and the wait for the job, are each one `select!`, whose first arm is a signal. Until the keeper
+//! is ordered to start the command, a signal ends the wait: the request under way is dropped, and `Lock::withdraw`
+//! undoes its traces on the nodes. Afterwards signals go to the job, and the job's end ends the wait. A signal does not
+//! interrupt the release, which has a deadline of its own.
 
 mod ending;
 mod grants;
@@ -97,7 +97,8 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
     }
 }
 
-/// Orders the keeper to start the command. Fails if a signal has come, or if the last lease is already due for renewal.
+/// Orders the keeper to start the command. Fails if a signal has come, if the last lease is already due for renewal, or
+/// if the keeper is gone.
 fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
     if let Some(interrupted) = supervisor.pending_interruption() {
         return Err(interrupted);

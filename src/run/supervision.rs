@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(super) struct Supervision<'a> {
     supervisor: &'a Supervisor,
-    /// The names of the locks, in their order.
+    /// The names of the locks, in the order of the leases.
     names: Vec<String>,
     renewers: Vec<Renewer>,
     watchdog: Watchdog,
@@ -77,7 +77,7 @@ impl<'a> Supervision<'a> {
         (first, self.renewers[first].why_not_renewed())
     }
 
-    /// Renews the leases until the job ends.
+    /// Renews the leases and watches over the job until the job has ended.
     ///
     /// # Errors
     /// The reason why the command was not started.
@@ -196,7 +196,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Kills the job in the keeper's place, and returns the time at which the last process was gone.
+    /// Kills the job in the keeper's place. Returns the time at which the last process that redlock may kill was gone.
     async fn kill_job(&self) -> Boot {
         let Supervisor { messages, keeper, .. } = self.supervisor;
         let mut takeover = keeper.get().kill_job();

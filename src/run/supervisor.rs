@@ -72,7 +72,8 @@ impl Supervisor {
         self.keeper.next(|keeper| keeper.receive().arrived()).await
     }
 
-    /// Passes a signal on to the job.
+    /// Passes a signal on by the keeper: to the job, or to the command alone. The keeper alone gets a signal that the
+    /// terminal has sent to the job already.
     pub(super) fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
         // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();

@@ -114,7 +114,7 @@ mod tests {
             .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
     }
 
-    /// The default timeout of a single node.
+    /// The default node timeout if there is a single node, in ms.
     fn node_timeout(ttl: u64) -> u64 {
         (ttl / 10).clamp(250, 3000).min(ttl / 2)
     }
@@ -206,7 +206,7 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // The first attempt of this try that the outage does not hit.
+            // The first attempt of this try that the outage does not hit; if it hits all, an attempt after `give_up`.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

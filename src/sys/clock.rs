@@ -1,5 +1,5 @@
-//! The clock for everything about a lease. This clock counts the time that the machine sleeps; `std::time::Instant`
-//! does not (rust-lang/rust#87906).
+//! The boot clock, for deadlines, and the wall clock, for dates and for other hosts. The boot clock counts the time
+//! that the machine sleeps; `std::time::Instant` does not (rust-lang/rust#87906).
 //!
 //! The tests (tests/main.rs) include this file by its path, for the models, so this file imports nothing of redlock.
 

@@ -51,7 +51,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match options.create(true).mode(0o600).custom_flags(AT_ONCE.bits()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
-        // ENXIO: a pipe with no reader.
+        // ENXIO: the file is a pipe with no reader, and so no regular file.
         Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
         _ => Err(io::Error::other("it is not a regular file")),
     }

@@ -1,4 +1,4 @@
-//! The machine and user of this process, and shortages.
+//! The machine and the user of this process, the paths of programs, and shortages.
 
 use super::files::find_command;
 use nix::errno::Errno;
@@ -36,12 +36,13 @@ pub(crate) fn home() -> Option<PathBuf> {
     absolute("HOME").or_else(|| passwd(5).map(PathBuf::from))
 }
 
-/// The absolute path in this environment variable, if there is one.
+/// The path in this environment variable; none if the variable is not set, or the path is not absolute.
 pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The file of the program `name`, in PATH or in /usr/local/bin, which cron's PATH lacks.
+/// The absolute path of the program `name`, from PATH, or else from /usr/local/bin, which cron's PATH lacks. None if no
+/// absolute path is found.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let usual = Path::new("/usr/local/bin").join(name);
     let found = find_command(name.as_ref()).or_else(|_| find_command(usual.as_os_str()));

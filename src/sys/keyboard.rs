@@ -29,7 +29,7 @@ impl Keyboard {
         Some(keys)
     }
 
-    /// The same terminal, for another thread.
+    /// A second handle of the same keyboard, for another thread.
     pub(crate) fn handle(&self) -> Keyboard {
         Keyboard { stdin: stdin(), before: self.before.clone() }
     }

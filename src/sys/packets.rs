@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// One end of a connected pair. Closed on exec.
+/// One end of a connected pair of sockets. An exec closes this end.
 #[derive(Debug)]
 pub(crate) struct Packets(OwnedFd);
 

@@ -1,4 +1,4 @@
-//! Starts processes, and learns how they ended.
+//! Starts, signals and reaps processes, and tells facts about them.
 
 use super::inherited::Inheritance;
 use super::signals::send;
@@ -98,7 +98,7 @@ impl Handle {
     /// Opens the process that has this pid now. The descriptor is closed on exec.
     ///
     /// # Errors
-    /// ESRCH when there is no such process.
+    /// The kernel's: ESRCH if there is no such process.
     pub(crate) fn open(pid: i32) -> nix::Result<Handle> {
         // SAFETY: takes two numbers and touches no memory.
         let number = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -140,7 +140,7 @@ impl Handle {
         uninterrupted(|| poll(&mut ends, patience)).is_ok_and(|ended| ended > 0)
     }
 
-    /// Waits for the end of a child, for at most `patience`, and reaps it.
+    /// Waits for the end of a child, for at most `patience`, and reaps the child if it has ended.
     pub(crate) fn reap_within(&self, patience: Duration) {
         self.ends_within(patience);
         // SAFETY: a null pointer asks for no status. The pid is the child's, or no child has it.
@@ -456,8 +456,8 @@ impl ChildSetup<'_> {
     }
 }
 
-/// The signals that are pending for a process as a whole: bit N − 1 is signal N. Allocates nothing, since a
-/// child calls this between clone and exec.
+/// The signals that are pending for a process as a whole, from its file `status` in /proc: bit N − 1 is signal N. None
+/// if the file cannot be read. Allocates nothing, since a child calls this between clone and exec.
 fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
     let file = open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let length = uninterrupted(|| unistd::read(&file, room)).ok()?;

@@ -8,11 +8,11 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null. If one was a pipe that the job has too, the other end of the pipe
-/// then notices when the job closes the pipe.
+/// Replaces these standard descriptors by /dev/null. If a descriptor was a pipe that the job has too, the process at
+/// the other end then notices when the job closes the pipe.
 ///
 /// # Errors
-/// The kernel's, for lack of a descriptor: the descriptors that are not replaced yet stay as they are.
+/// The kernel's, if no descriptor is free; then no standard descriptor is replaced.
 pub(crate) fn redirect_to_null(mut descriptors: RangeInclusive<i32>) -> nix::Result<()> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     descriptors.try_for_each(|descriptor| {

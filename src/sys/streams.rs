@@ -65,8 +65,8 @@ pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// The rows and columns of the terminal that is standard output (1) or error (2): 24 and 80 if the terminal does not
-/// tell, or is none.
+/// The rows and columns of the terminal that is standard output (1) or error (2): 24 and 80 if there is no terminal, or
+/// if the terminal does not tell.
 pub(crate) fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
@@ -111,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // Standard error is opened anew for each line: the descriptor may be redirected before the next line, and a
-        // pipe that stays open keeps its reader waiting.
+        // A pipe or terminal behind standard error is opened anew for each flush: the descriptor may be redirected
+        // before the next flush, and a pipe that stays open keeps its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {

@@ -39,7 +39,7 @@ impl Process {
 pub(crate) struct Root {
     /// A child of this process, until it is reaped.
     pub(crate) child: Option<i32>,
-    /// A process group of descendants of this process only.
+    /// A process group whose members are all descendants of this process.
     pub(crate) group: Option<i32>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     }
     let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    // If no descriptor is free, the list cannot be read.
+    // If no descriptor is free, the list of children cannot be read, and only `root.child` is known.
     for child in children().unwrap_or_else(|| root.child.into_iter().collect()) {
         if spared.iter().any(|one| one.is(child)) {
             continue;
@@ -149,8 +149,8 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
-/// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
-/// it was seen is missed.
+/// A process and its descendants, which need not be descendants of this process. A descendant is missed if its parent
+/// ended before a look found the descendant.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
@@ -253,8 +253,8 @@ pub(crate) fn can_see() -> io::Result<()> {
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)
 }
 
-/// The children of this process's main thread, which adopts all orphans. None if the list cannot be read, for lack of a
-/// descriptor.
+/// The children of this process's main thread, which adopts all orphans, apart from detached programs
+/// ([`process::start_detached`]). None if the list cannot be read, for lack of a descriptor.
 pub(crate) fn children() -> Option<Vec<i32>> {
     let us = own_pid();
     let mut all = children_of_thread(&format!("/proc/{us}/task/{us}"))?;
@@ -262,8 +262,8 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// All descendants of this process, parents before children; none if `stop` returned true. `stop` is called for each
-/// descendant, with the number of processes found so far.
+/// All descendants of this process, parents before children; None if `stop` returned true. `stop` is called for each
+/// descendant, with the number of processes found so far, this process included.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = look_at(us).into_iter().collect();

@@ -45,7 +45,8 @@ type Slow = (i64, i64, i64, Vec<Vec<u8>>, String, String);
 /// Makes a crowd of this size.
 type Gather = fn(&Redis, usize);
 
-/// The time (µs) of the longest script that the server runs for this command line.
+/// Calls redlock with these arguments. Returns the time (µs) of the longest script that the server has run for the
+/// call, 0 if the server has recorded no script.
 #[track_caller]
 fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     redis.command(&["SLOWLOG", "RESET"]);

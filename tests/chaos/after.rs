@@ -33,7 +33,7 @@ fn succeeds(place: &Place, arguments: &[&str]) -> ExitStatus {
     command.status().unwrap()
 }
 
-/// Tries to get a lock that no contender uses, until the servers grant it.
+/// Checks that the servers grant a lock that no contender uses, within [`HEALED`].
 fn serves(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     while !succeeds(place, &["run", "probe", "-q", "--", "true"]).success() {
@@ -99,7 +99,8 @@ fn race(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that no process of the attack and no key but the memory is left once the longest lease has run out.
+/// Checks that nothing of the attack is left once the longest lease has run out, apart from the memory of runs and the
+/// servers of `local:`.
 fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 /// How many slots the lock `slots` has.
 const SLOTS: u64 = 2;
-/// No call may take longer. The longest wait, the longest section and the longest standstill fit in on a busy machine.
+/// The longest time that a call may take. It suffices for the longest wait, the longest section and the longest
+/// standstill together, on a busy machine too.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The lock whose holder tries to extend its lease after the end.
+/// The lock whose former holder tries to extend its lease after the lease has ended.
 pub(super) const LATE: &str = "late";
 /// The name, in the results, of calls that hold a lock for long.
 const HOLD: &str = "run, long";
@@ -48,8 +49,8 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// Whether a call of this kind has lost its lease. From a minute after the attack on, true in any case: no
-    /// contender waits for ever.
+    /// True if a call of this kind has lost its lease. A minute after the attack true in any case: no contender waits
+    /// for ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
     }
@@ -241,7 +242,8 @@ impl Contender<'_> {
         self.call("run --reentrant", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A script whose lease the guard renews in the background. Nothing of the script outlives its first process.
+    /// A script whose lease the guard renews in the background. The script replaces itself by the section (`exec`), so
+    /// the section ends with the process that the guard watches.
     fn while_pid(&mut self) {
         let name = self.name();
         let (section, status) = self.section(&[(name, 'x')], "");
@@ -290,7 +292,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Extends the lease of a section, and enters another section if the extension is granted.
+    /// Extends the lease of a section. If the extension is granted in time, enters another section.
     fn extend(&mut self, line: &Line) {
         let start = now();
         let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];
@@ -344,7 +346,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Late in the attack, revokes leases of the lock that `hold` holds, until one has been lost.
+    /// Late in the attack, revokes the leases that `hold` takes, until a job of `hold` has lost its lease, but not for
+    /// longer than [`LIMIT`] after the attack.
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
         while !self.arena.has_lost(HOLD) {

@@ -90,8 +90,8 @@ pub(super) enum Fault {
     Clock { server: usize, ahead: Duration },
     /// A server closes the connections of all subscribers, or of all other clients, or forgets the scripts.
     Command { server: usize, words: &'static [&'static str] },
-    /// Nothing gets through on the first way for longer than the shortest lease. Contenders on other ways want the
-    /// locks of contenders on the first way.
+    /// Nothing gets through on the first way ([`PATHS`]) for longer than the shortest lease. Contenders on other ways
+    /// want the locks of contenders on the first way.
     Outage(Duration),
     /// A lock's slot moves to another master.
     Move(&'static str),
@@ -100,7 +100,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Whether the fault is over only when the servers have agreed on a new master for the lock.
+    /// True if the fault is over only when all servers have agreed on the new master of the lock.
     pub(super) fn needs_all_servers(&self) -> bool {
         matches!(self, Fault::Move(_) | Fault::FailOver(_))
     }

@@ -18,14 +18,14 @@ pub(super) struct Figures {
     killed: usize,
     late: usize,
     faults: usize,
-    /// How many of the sections redis-py itself has entered.
+    /// How many sections redis-py itself has entered.
     by_redis_py: usize,
     /// How many runs the memory has kept.
     pub(super) runs: usize,
 }
 
 impl Figures {
-    /// The numbers of a storm that is over, with this many faults.
+    /// The numbers of one attack with this many faults, after its storm. The caller adds `runs`.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
         let (history, results) = (place.history(), place.arena.results.lock().unwrap());
         let judged = judge(&history, place.field.remembers_until);

@@ -51,7 +51,7 @@ pub(super) struct Line {
     pub(super) pid: u32,
     /// Microseconds of [`now`].
     pub(super) at: i64,
-    /// When the section has to be over at the latest, if it ends by its own clock.
+    /// Microseconds of [`now`] at which the section must be over; none unless the section ends by its own clock.
     pub(super) until: Option<i64>,
     /// The status of a section that leaves, if the section is a job.
     pub(super) status: Option<i64>,
@@ -90,8 +90,8 @@ impl Line {
     }
 }
 
-/// The section of a script that renews nothing, or of another library, in this process itself. The section ends by its
-/// own clock.
+/// A section of a script that renews nothing, or of a client of another library. The test plays the script or client,
+/// and the section ends by its own clock.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,
@@ -100,7 +100,8 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// Enters if the lock is free, else returns none. Notes this line in either case, with `event` and `at` set.
+    /// Enters, or returns none if a conflicting section is alive. Notes this line in either case, with `event` and `at`
+    /// set.
     pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
         let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
         let slot = if line.kind == 'p' { line.slot.as_str() } else { "" };
@@ -193,8 +194,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // A section past its time is only late, as a script that renews nothing may be; this holds for the
-                // newcomer too. If both are within their time, the lock was granted twice.
+                // A section past its time, the older section or the newcomer, is only late, as a script that renews
+                // nothing may be. If both sections are within their time, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)

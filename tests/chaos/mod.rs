@@ -252,7 +252,7 @@ fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
             field.undo(undo);
         }
         if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now) {
-            // A move or a fail-over needs all other masters, so all faults are undone before `strike` waits for them.
+            // A move or a fail-over waits for all other masters, so all other faults are undone first.
             if fault.needs_all_servers() {
                 undoes.drain(..).for_each(|one| field.undo(one.1));
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The lock that other libraries share.
+/// The lock that redlock shares with other libraries.
 pub(super) const SHARED: &str = "x1";
 /// How the tokens of redis-py's sections begin.
 pub(super) const REDIS_PY: &str = "redis-py";
@@ -116,7 +116,7 @@ impl Drop for RedisPy {
     }
 }
 
-/// The line of another library's section that is over at `until`.
+/// The line of the history for a section of another library. The section has to be over at `until`.
 fn line(lock: &str, token: String, until: i64) -> Line {
     Line {
         event: Event::Enter,

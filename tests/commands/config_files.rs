@@ -65,7 +65,7 @@ fn a_file_that_may_not_be_read_is_not_needed_where_the_nodes_are_given() {
     for which in [Which::Users, Which::Systems] {
         for by_flag in [true, false] {
             let call = |arguments: &[&str]| {
-                // At the end of the line, the flag would belong to the job of `run`.
+                // --redis follows the subcommand: at the end of the line it would be an argument of the job of `run`.
                 let (first, rest) = arguments.split_first().unwrap();
                 let flag: &[&str] = if by_flag { &["--redis", &url] } else { &[] };
                 let test = call(which, &[&[*first], flag, rest].concat())?;

@@ -84,8 +84,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
 #[test]
 fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
     let Some(network) = Network::new() else { return };
-    // A crontab without the variable, with an empty variable, with a variable of another program, and with a misspelt
-    // variable.
+    // Mistakes in a crontab: no variable, an empty variable, a variable of another program, a misspelt variable.
     let mistakes = [
         ("LANG", "C"),
         ("REDLOCK_REDIS", ""),

@@ -193,7 +193,8 @@ impl Scene {
             let (user, host) = myself();
             assert_eq!(run["revoked_by"], format!("{user}@{host}"));
         }
-        // The run lasted at least as long as its job's trace, and at most as long as the whole call.
+        // The run lasted at least as long as its job's trace, and at most as long as the whole call; after the death of
+        // redlock, as long as the lease.
         let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
         let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };
         // A lease that is freed by force ends before its job.

@@ -1,5 +1,6 @@
-//! Exit status 69 for a server that is full, busy or a replica, 74 for output that cannot be written, and 64 for a
-//! password file or a database that does not exist. The tests of each command have its other statuses.
+//! Exit status 69 for a server that is full, busy or a replica, and for a lack of descriptors; 74 for output that
+//! cannot be written; 64 for a password file that cannot be read, and a database that does not exist. The tests of each
+//! command have the command's other statuses.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, redlock, release, status, when,
@@ -8,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
 
-/// Calls that take a lock.
+/// Calls that take a lock, for which the server must write.
 fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],

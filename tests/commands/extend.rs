@@ -1,4 +1,4 @@
-//! `redlock extend`: never shortens a lease, never brings a lost one back, never touches another's.
+//! `redlock extend`: never shortens a lease, never re-creates a lost lease, never touches a lease of another token.
 
 use crate::support::{Redis, SOON, Test, acquire, acquire_for, eventually, lapsed, like, message, redlock};
 

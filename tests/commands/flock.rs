@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::io::PipeWriter;
 use std::sync::Arc;
 
-/// flock [-sxen] [-w SECONDS] [-E STATUS] FILE (COMMAND [ARG]... | -c LINE)
+/// A flock that calls redlock: `flock [-sxen] [-w SECONDS] [-E STATUS] FILE (COMMAND [ARG]... | -c LINE)`.
 const SHIM: &str = r#"#!/bin/sh
 wait=--wait status=1 how=
 while :; do

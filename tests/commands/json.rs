@@ -20,7 +20,7 @@ fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Valu
     object
 }
 
-/// The shape of the holder's lease in a failure.
+/// The field `holder` of a failure object, as a template for [`like`].
 fn holder(token: &str, label: &str) -> String {
     let (user, host) = myself();
     format!(

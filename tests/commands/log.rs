@@ -22,7 +22,7 @@ fn outcomes<W: crate::support::Where + ?Sized>(servers: &W, name: &str) -> Vec<S
     runs(servers, name).iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The last column of each line of the text.
+/// The last column of each line that `redlock log` prints about this lock.
 #[track_caller]
 fn results(redis: &Redis, name: &str) -> Vec<String> {
     let log = redlock(redis, format!("log {name}")).stdout(any()).run();
@@ -183,7 +183,7 @@ fn the_hold_that_took_the_lock_ends_its_run() {
 
 #[test]
 fn a_log_that_cannot_be_written_disturbs_nothing() {
-    // This user may use the keys of the lock, but none of its memory of runs.
+    // The user `locks` may use the keys of the lock, but no key of the lock's memory of runs.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
     for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"] {
@@ -206,7 +206,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     ] {
         redlock(url.as_str(), asks).fails(78, ["NOPERM", "the ACL rule it needs"]).stdout(any()).run();
     }
-    // If a key of the log has another type, the message names its lock, and the other locks are shown.
+    // If a key of a lock's memory is of the wrong type, the message names the lock, and the other locks are shown.
     redlock(&redis, "run -q good -- true").run();
     for name in ["log", "open", "ends", "runs", "errors"] {
         let keys = ["log", "open", "ends", "runs", "errors"].map(|name| part("backup", name));

@@ -44,7 +44,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
         redis.command(&["RPUSH", &part("backup", "log"), &run]);
         redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
     };
-    // A success that is ahead by less than the period, 2h, counts: it may be from before the change of the clock.
+    // A success that lies less than the period (2h) in the future counts: the clock may have been set back since.
     ahead(3_600_000);
     redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
@@ -347,7 +347,7 @@ fn a_lease_that_most_nodes_have_lost_is_lost() {
     let nodes = several(3);
     let job = redlock(&nodes, "run -q backup --ttl 20s -- sleep 1").status(76).stderr(any()).spawn();
     eventually(SOON, "it runs", || status(&nodes, "backup")["state"] == "held");
-    // A node may grant later than the others, so the keys are deleted until the job ends.
+    // A node may grant later than the others, so the test deletes the keys over and over, until the job ends.
     eventually(SOON, "it ends", || {
         nodes[..2].iter().for_each(|node| node.command(&["DEL", "redlock:backup", &part("backup", "lease")]));
         !alive(job.pid())
@@ -446,7 +446,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     }
     job.end();
     job.running.finish();
-    // The loss still counts after each node has noted a later failure.
+    // The run still counts as lost after each node has noted a later failure.
     redlock(&nodes, "run -q backup -- false").status(1).run();
     let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
@@ -495,7 +495,7 @@ fn the_log_is_in_the_order_of_the_ends() {
     let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();
     assert_eq!(outcomes("db"), ["signaled", "expired", "exited"]);
     assert_eq!(outcomes("db -n 2"), ["signaled", "exited"]);
-    // The run that ended first is cut off first.
+    // The log drops the run that ended first, here the run whose lease has run out.
     redlock(&redis, "run -q db -s --log 3 -- true").run();
     assert_eq!(outcomes("db"), ["signaled", "exited", "exited"]);
 }

@@ -4,7 +4,7 @@ use crate::support::{Redis, Test, any, like, redlock};
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
 const LINES: [(&str, &str); 156] = [
-    // A second argument.
+    // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
     ("acquire x y", "'y'; acquire starts no command; use redlock run NAME -- COMMAND"),
@@ -96,7 +96,7 @@ const LINES: [(&str, &str); 156] = [
     // etcdctl lock
     ("run x --endpoints h:1 -- true", "'--endpoints'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("lock x --ttl 10", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
-    // timeout
+    // timeout(1)
     ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
     ("run x --runtime 5 -- true", "'--runtime'; --max-run?"),
     ("run x --deadline 5 -- true", "'--deadline'; --max-run?"),

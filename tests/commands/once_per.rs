@@ -31,7 +31,7 @@ impl Hosts {
         Hosts { directory, masters }
     }
 
-    /// Hosts with one master or several, whose clocks are ahead by this time.
+    /// Hosts that use this many masters; the clocks of all masters are ahead by this time.
     fn ahead(masters: usize, ahead: Duration) -> Hosts {
         let hosts = Hosts::new((0..masters).map(|_| Redis::with_clock(&[], 7200)).collect(), 0);
         hosts.masters.iter().for_each(|master| master.clock().set(ahead));

@@ -52,7 +52,8 @@ fn failed() -> Value {
     json!({"x": "1"})
 }
 
-/// The morning after a night in which the backup failed on the first host, and succeeded on the next.
+/// A server on the morning after a night: `backup` failed on web-1, and then succeeded on web-2; the log of `mails` was
+/// cut; `vacuum` goes on.
 pub(crate) fn night() -> Redis {
     let redis = at(MORNING);
     let three = MORNING - 270 * MINUTE;
@@ -254,7 +255,7 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     chart(&redis, "")
         .stdout(when("no control character", |text| text.contains("\\u{1b}[2J") && !text.contains('\u{1b}')))
         .run();
-    // No tag contains text of others.
+    // No tag contains text that a user has chosen, such as the name of a lock.
     let tag = Regex::new("<[^>]*>").unwrap();
     assert!(tag.find_iter(&hostile).all(|tag| !tag.as_str().contains("onclick")), "{hostile}");
     // The tooltip of a bar, and rows of the table.

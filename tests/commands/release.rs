@@ -81,7 +81,7 @@ fn a_status_that_cannot_be_logged_is_said() {
     }
 }
 
-/// The restart makes the holder renew, and learn that its lease was freed: it must not take the lock again.
+/// The restart makes the holder renew. The holder then learns that its lease is gone, and must not take the lock again.
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
     let mut redis = Redis::durable();

@@ -80,7 +80,7 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
 fn exit_code_tells_free_from_held() {
     let redis = Redis::start();
     for how in ["--exit-code", "-q"] {
-        // As with grep -q, the exit status is the answer.
+        // With -q nothing is printed, as by grep -q: the exit status is the answer.
         let shown = move |text: &str| text.is_empty() == (how == "-q");
         let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(when("nothing with -q", shown));
         test().run();

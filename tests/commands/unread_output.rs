@@ -196,7 +196,7 @@ fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_e
     at_once(&times);
 }
 
-/// Sends the signal, and waits for the end of the call, which must come soon.
+/// Sends the signal, and waits for the end of the call, which must come soon. Returns the time until the end.
 #[track_caller]
 fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     let start = Instant::now();
@@ -263,7 +263,7 @@ fn a_token_that_is_not_read_before_its_lease_runs_out_is_a_failure() {
         let call = test.stderr(said).spawn();
         eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
         eventually(SOON, "it has run out", || !redis.exists("redlock:backup"));
-        // Another call may have the lock by then.
+        // Another call may take the lock before the token is read.
         let other = acquire(&redis, "backup");
         call.finish_whole();
         let mut text = String::new();

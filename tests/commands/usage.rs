@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// A listener that nobody must ever connect to.
+/// A listener to which no call may connect.
 struct Untouched(TcpListener);
 
 impl Untouched {
@@ -21,7 +21,7 @@ impl Untouched {
         format!("redis://{}", self.0.local_addr().unwrap())
     }
 
-    /// A call that must be refused before it connects.
+    /// Checks that a call with these arguments is refused, with a message that has these fragments, before it connects.
     fn refuses<const N: usize>(&self, arguments: &[&str], fragments: [&str; N]) {
         Test::new(self.url().as_str()).args(arguments).status(64).stderr(message(fragments)).run();
         self.assert();
@@ -156,7 +156,7 @@ fn help_fits_one_screen_and_shows_what_matters() {
     assert!(long.lines().count() > short.lines().count());
     let run = Test::bare().args(["run", "-h"]).text();
     assert!(run.contains(" redlock run --name backup --ttl 30s -- ./job.sh\n"), "{run}");
-    // A line that is too long would be broken, and leave a word alone.
+    // A line that is too long would be broken, and its last word would stand alone on the next line.
     let (_, end) = long.split_once("\nExit status:\n").unwrap();
     assert!(end.lines().all(|line| line.is_empty() || line.contains(' ')), "{end}");
     Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();

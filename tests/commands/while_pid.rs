@@ -102,7 +102,7 @@ fn a_lease_that_is_released_by_its_token_ends_that_in_silence() {
         let dead = format!("redis://127.0.0.1:{}", free_port());
         let mut urls: Vec<String> = nodes.iter().map(Redis::url).collect();
         if let [_, _, last] = urls.as_mut_slice() {
-            // A node that does not hear of the release.
+            // The third node does not hear of the release.
             *last = dead;
         }
         let urls = urls.join(",");
@@ -274,7 +274,7 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     for pid in ["0", "1x", "", "99999999999"] {
         acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
-    // If root runs the test, a process of a user whom /etc/passwd does not know; else process 1, of root.
+    // As root, the test names a process of a user whom /etc/passwd does not know; else, in a container, process 1.
     if nix::unistd::geteuid().is_root() {
         let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));

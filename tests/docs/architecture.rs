@@ -6,7 +6,7 @@ use regex_lite::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file, or a folder.
+/// The form of a path that names a file, or a folder.
 const PATH: &str = r"[\w/-]+(?:\.rs|\.lua|\.man|\.conf|\.sh|\.c|/)";
 const OF_ARCHITECTURE: [&str; 3] = ["src", "", "src/lock/scripts"];
 
@@ -23,7 +23,7 @@ fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
     folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
 }
 
-/// The text from the definition of this name on. One definition may define several names.
+/// The text from the definition of this name on; None if the text has none. One definition may define several names.
 fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
     Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
@@ -51,7 +51,8 @@ fn clauses(definition: &str) -> usize {
     Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
 }
 
-/// True if the definition has this number. The definition may have a time in another unit.
+/// True if the definition has this number: an enum has so many clauses; a constant is this number, or the same time in
+/// another unit.
 fn has(definition: &str, number: &str, unit: &str) -> bool {
     if definition.starts_with("enum") {
         return clauses(definition).to_string() == number;
@@ -104,7 +105,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     each.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// The lines of code of a file in Rust or Lua, without its unit tests.
+/// The number of lines of code in a file of Rust or Lua, without the file's unit tests.
 fn lines_of_code(path: &Path) -> usize {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();

@@ -172,7 +172,7 @@ fn compare(folder: &str, made: Files) {
     }
 }
 
-/// Every manual page.
+/// The manual pages of `redlock` itself and of each command that is not hidden.
 fn pages() -> Files {
     let mut redlock = cli::command();
     redlock.build();
@@ -190,7 +190,7 @@ fn page(name: &str, command: &clap::Command) -> String {
     let text = text(&format!("{name}.man"));
     let start = text.find(".SH").expect("a section");
     let (description, sections) = text.split_at(start);
-    // The page has all options, even those for which -h has no room.
+    // The page has the command's own options, even those for which -h has no room.
     let full = command.clone();
     let is_command = !command.has_subcommands();
     let man = Man::new(full.mut_args(|argument| {

@@ -76,7 +76,7 @@ impl Scene {
         // Stubs stand for commands that would send something elsewhere, or are not installed.
         let text =
             text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
-        // The directory is no repository.
+        // The test's directory is no repository of git.
         let text = text.replace("$(git rev-list --count HEAD)", "42");
         // The example leaves time for a second terminal, which the test does not need.
         let text = text.replace("sleep 60", "true");
@@ -190,7 +190,8 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// The metrics that an alert names exist: some of them for a lock that never ran, all of them after a run.
+    /// Checks that the metrics that an alert names exist: some, but not all, before the first run of the lock, and all
+    /// after the run.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];

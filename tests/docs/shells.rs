@@ -61,7 +61,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock run --name x -- cat fi", "<redlock><run><--name><x><--><cat><file>"),
 ];
 
-/// A terminal whose shell has read redlock's completions, and shows words by `show`.
+/// A terminal whose shell has read redlock's completions, and has a function `show`, which prints its arguments.
 fn terminal(redis: &Redis, shell: &str) -> Terminal {
     let terminal = Terminal::editing(redis, shell);
     let home = terminal.directory();

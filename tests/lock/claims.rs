@@ -33,7 +33,7 @@ fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     token
 }
 
-/// A call with these arguments is turned away from the lock.
+/// Checks that a call with these arguments is turned away from the lock, and that its message has the text `said`.
 #[track_caller]
 fn busy<W: Where + ?Sized>(servers: &W, arguments: &str, said: &str) {
     redlock(servers, format!("acquire backup {arguments}")).fails(75, [said]).run();
@@ -68,7 +68,7 @@ pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) 
     (job, writer)
 }
 
-/// The keys that are left of the lock, without the counters.
+/// The keys that are left of the lock, without the counters and the memory.
 #[track_caller]
 fn remains(redis: &Redis) -> Vec<String> {
     redis
@@ -445,7 +445,8 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     }
 }
 
-/// Uses each kind of claim once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
+/// Uses each kind of claim: first two readers, and a writer that waits until they are gone; then two slots, one of them
+/// with a job that is renewed. At the end the lock is free.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

@@ -144,7 +144,7 @@ fn over_several_masters_it_grows_whichever_majority_is_left() {
     release(&nodes, "backup", &token);
     eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
     for round in 0..12 {
-        // Node 0 stays for the first round, so each majority of this round includes it.
+        // The first round kills node 1. So the majority of this round includes node 0, whose counter is ahead.
         let gone = (round + 1) % 3;
         nodes[gone].kill();
         let (token, fencing) = take(&nodes);
@@ -231,7 +231,8 @@ fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
         assert!(nodes[0].get(COUNTER).is_none(), "the master has forgotten it");
         read(&nodes) == written
     });
-    // Only one of the two others is left. Its counter may not be the last writer's, so redlock uses the clock.
+    // Of the two masters that know the number, one stays. That counter may not be the last writer's, so redlock uses
+    // the clock.
     nodes[0].restart();
     nodes[2].kill();
     let clock = read(&nodes);

@@ -233,7 +233,8 @@ fn redissons_hash_is_held_by_something_else() {
     assert!(redis.pttl("backup") > 20_000);
 }
 
-/// Runs a Python program with the server's socket as its argument, if Python has the module.
+/// Runs a Python program with the server's socket as its argument, and returns what the program prints. None if Python
+/// lacks the module.
 fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
     if !has_module(module) {
         return None;

@@ -24,7 +24,7 @@ pub(crate) fn token(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// The lock is held by one reader, and by `count` others whose leases run out at `ends` (in ms since 1970).
+/// Lets one reader take the lock, and lists `count` other readers, whose leases run out at `ends` (ms since 1970).
 pub(crate) fn readers(redis: &Redis, count: usize, ends: &str) {
     redlock(redis, "acquire backup --shared --ttl 1h").stdout(like("<token>\n")).run();
     list(redis, "members", (1..=count).map(|number| (ends.to_owned(), token(number))));
@@ -56,7 +56,7 @@ fn remembered(redis: &Redis, locks: usize) {
 fn thousands_of_locks_are_listed_in_a_few_megabytes() {
     let redis = Redis::start();
     remembered(&redis, 5_000);
-    // ulimit -d limits the memory that is written, in kB.
+    // ulimit -d limits the private memory that a process can write, in kB.
     let limited = |line: &str| {
         let test = Test::program(&redis, "sh").args(["-c", "ulimit -d 16384; exec redlock \"$@\"", "sh"]);
         test.args(line.split(' ')).stdout(any()).within(Duration::from_secs(60)).run().stdout
@@ -86,7 +86,8 @@ fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
 }
 
-/// A name counts once, however many keys it has: 50,000 names of this length would have more than 24 MB.
+/// A name counts once, however many keys it has: 25,000 names of this length fit into 24 MB, and 50,000, one for each
+/// key, would not.
 #[test]
 fn many_names_as_long_as_can_be_fit_into_the_memory_of_a_list() {
     let redis = Redis::start();

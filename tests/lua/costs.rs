@@ -4,7 +4,7 @@ use super::{CLOCK, OWNER, Scripts, run_id};
 use crate::support::Redis;
 use regex_lite::Regex;
 
-/// The first number of calls in the head of a script.
+/// The cost of a script in calls: the first such number that the script's head tells.
 fn cost(name: &str) -> u64 {
     let path = format!("{}/src/lock/scripts/{name}.lua", env!("CARGO_MANIFEST_DIR"));
     let script = std::fs::read_to_string(path).unwrap();

@@ -25,7 +25,7 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
     redis.command(&["HSET", &part("runs"), "cut", "1"]);
     assert_eq!(told(), "unsure");
     redis.command(&["DEL", &part("runs")]);
-    // Once the log is as long as the search, the run may stand behind the runs that are searched.
+    // Once the log has SEARCHED runs, the run may stand behind the runs that are searched.
     log(&redis, SEARCHED - 2);
     assert_eq!(told(), "");
     log(&redis, 1);

@@ -46,7 +46,7 @@ fn has_outcome(run: &Json) -> bool {
     ["x", "s", "o"].iter().any(|name| run[name].is_string())
 }
 
-/// Whether a release has told the end of this run.
+/// Whether the run's release has told its end. The outcomes lost, revoked and expired do not count.
 fn is_told(run: &Json) -> bool {
     run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
 }
@@ -72,7 +72,7 @@ fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
 }
 
 impl Model {
-    /// The run as its release tells it.
+    /// The run as its release tells it; none if the release tells no run.
     fn told_run(&self) -> Option<Json> {
         let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
         run["b"] = json!((self.ms() - self.int("began")?).to_string());

@@ -82,7 +82,7 @@ fn node() -> Json {
     json!(format!("{UPTIME_S} {RUN_ID}"))
 }
 
-/// The arguments, and who has the lock.
+/// A call and its arguments, and who has the lock.
 impl Model {
     pub(super) fn new(us: i64) -> Model {
         Model { us, ..Model::default() }
@@ -170,7 +170,8 @@ impl Model {
         }
     }
 
-    /// The record of this lease, empty if the lease is another library's.
+    /// The record of this lease, with `revoked` also if all members were revoked together. Empty if the lease is
+    /// another library's.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -374,7 +375,8 @@ impl Model {
         ttl
     }
 
-    /// Extends a lease, unless it is kept. The ttl is the call's, else the grant's, else the default.
+    /// Extends the lease of the call, unless the lease is kept; returns the ms left. The ttl is the call's, else the
+    /// grant's, else the default.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -431,7 +433,7 @@ impl Model {
 
 /// The line.
 impl Model {
-    /// Whether a lease with this claim conflicts with no other lease.
+    /// True if a lease with this claim may be granted beside the present leases.
     fn fits(&self, claim: &str) -> bool {
         let Some(held) = self.held_claim() else { return self.lock.is_none() };
         let taken = i64::try_from(self.slots.len()).unwrap();
@@ -571,7 +573,8 @@ impl Model {
         }
     }
 
-    /// A take while the lock is reserved for another waiter: grants if there is room for both leases, else refuses.
+    /// A take while the lock is reserved for another waiter: grants if there is room for both leases and the line is
+    /// empty, else refuses.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };

@@ -19,7 +19,8 @@ const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// The weight of a script, its name, and its arguments: NAME:P=VALUES gives one of the values in P % of the calls.
+/// The weight of a script, its name, and its arguments: NAME=A|B gives A or B in each call, NAME:P=A|B in P % of the
+/// calls.
 type Described = (u64, &'static str, &'static str);
 const ALL: &[Described] = &[
     (
@@ -108,7 +109,7 @@ fn is_left(actual: i64, expected: i64) -> bool {
     if expected < 0 { actual == expected } else { actual >= 0 && actual.abs_diff(expected) <= SLACK_MS }
 }
 
-/// Whether this field of an answer is as expected. Holders may come in any order; a run comes as a text.
+/// True if the field `name` of an answer is as expected. Holders may come in any order; a run comes as a text.
 fn matches(name: &str, expected: &Json, reply: &Reply) -> bool {
     match (expected, reply) {
         (Json::String(expected), Reply::Text(text)) => expected == text,
@@ -186,7 +187,8 @@ impl Run<'_> {
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
-    /// The value for a word of a description.
+    /// The value of an argument, for a word in a [`Described`]: a word in capitals stands for a value of the present
+    /// state, any other word for itself.
     fn value(&mut self, name: &str) -> String {
         let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
@@ -233,7 +235,8 @@ impl Run<'_> {
         }
     }
 
-    /// The release of a `run` tells the whole run except its beginning. A release by token alone tells no run.
+    /// Makes the arguments of a release fit together: the release of a `run` tells the whole run except the run's
+    /// beginning, a release by token alone tells no run.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;

@@ -33,7 +33,7 @@ const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2
 const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
 /// As [`FORCE`], and another client comes.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
-/// One node, which forgets everything twice.
+/// One node, which may restart twice, and forgets everything each time.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
 /// Nobody has the lock. The first client tries once to take the lock, the second client twice, and no node restarts.
 const TAKING: Bounds = Bounds {
@@ -207,7 +207,7 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// How many states of five nodes are searched, and how many steps these must reach.
+/// With five nodes: how many states a search sees, and how many steps the search must reach in them.
 const FIVE: (usize, usize) = (40_000, 7);
 
 /// Five nodes, as far as the search reaches. Two clients try to take the lock; or the first client has the lock on

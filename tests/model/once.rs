@@ -21,7 +21,7 @@ enum Without {
     KeepsReplaced,
     /// A run that is older than the first, and newer than the second, takes the second place.
     Between,
-    /// A run that is older than both takes no place.
+    /// A run that is older than both kept runs takes no place.
     NewerThanBefore,
     /// A loss is noted for the second of the kept runs, too.
     LossOfEither,
@@ -29,7 +29,7 @@ enum Without {
     LossStays,
     /// A loss is kept even if no success of its run was told before.
     LossFirst,
-    /// Runs are compared by their fencing tokens, not by the age that a word tells: a word may come late.
+    /// Runs are compared by fencing token, not by the age that a word tells: a late word makes its run look newer.
     ByFence,
 }
 

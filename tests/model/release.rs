@@ -72,7 +72,7 @@ variants! {
         Other,
         /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
-        /// The results that the job is told.
+        /// This phase and the next two are the client's results: all is well, the lease was lost, or that is unknown.
         Fine,
         Lost,
         Unknown,
@@ -117,7 +117,8 @@ packed! {
 }
 
 impl Bounds {
-    /// release.lua.
+    /// The node runs release.lua, and answers. `keep`: the number of ticks for which the lock is kept. `repeated`: the
+    /// request was sent before.
     fn release(&self, state: &mut State, keep: u8, repeated: bool) -> Phase {
         if state.lock == Lock::Ours {
             if state.log == Log::Open {
@@ -188,7 +189,7 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // The node now knows no end that it has confirmed, and no lease that was taken away.
+            // If the lease was taken away, or the node had confirmed an end of the run, the node does not know it now.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }

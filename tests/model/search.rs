@@ -11,7 +11,7 @@ pub(super) const MOST: usize = 20_000_000;
 /// The fault of a search in which a [`Hope`] may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
-/// A state, or what is wrong with it.
+/// The result of a step (the next state, say), or what is wrong.
 pub(super) type Checked<T = ()> = Result<T, &'static str>;
 
 /// A space of states that can be searched.
@@ -19,7 +19,7 @@ pub(super) trait Space: Debug {
     type State: Packable;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// All states that can come next.
+    /// Adds to `into` all states that can come next, and for each faulty state what is wrong with it.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
     /// Whether the thing that must come sooner or later has come.
     fn hope(&self, _: &Self::State) -> Hope {
@@ -62,7 +62,7 @@ pub(super) use bounds;
 pub(super) enum Hope {
     /// The thing has come, or there is nothing to wait for.
     Fulfilled,
-    /// The thing has not come yet, and anything may come next.
+    /// The thing has not come yet, and any of the possible steps may come next.
     Open,
     /// The thing has not come yet, and chance decides what comes next: each step has some probability.
     ByChance,
@@ -92,7 +92,7 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// Of the depth that is being searched: the end of its states in `states`, and its number, from 1.
+    /// The depth that is being searched: the end of this depth's states in `states`, and the depth's number, from 1.
     level: (usize, usize),
     /// A hash table with open addressing: 0 for an empty entry, else the place of a state plus 1.
     table: Vec<u32>,
@@ -231,7 +231,7 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     Found { states: seen.states.len(), depth: seen.level.1 - 1, cut, wrong }
 }
 
-/// Checks that nothing goes wrong.
+/// Checks that nothing goes wrong in any state.
 #[track_caller]
 pub(super) fn is_clean(space: &impl Space) {
     let found = clean_part(space, MOST);

@@ -53,9 +53,9 @@ variants! {
         Granted,
         /// The client has decided without this node, or the node has lost the lease before the write-back.
         Without,
-        /// The node's counter was lower than the token, which is to be written back.
+        /// The node's counter was lower than the token, so the token is to be written back.
         Behind,
-        /// The node stands at the token, or has done so.
+        /// The node's counter stands at the token, or has stood there.
         Stands,
     }
 }
@@ -111,7 +111,7 @@ impl State {
         self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
     }
 
-    /// Whether a node has granted this lease. The leases are alike, so they begin in the order of their numbers.
+    /// True if a node has granted this lease. The leases are alike, so they begin in the order of their numbers.
     fn has_begun(&self, lease: usize) -> bool {
         self.nodes.iter().any(|node| node.sides[lease].order > 0)
     }
@@ -122,7 +122,7 @@ impl State {
 }
 
 impl Bounds {
-    /// All steps of a node with a lease: the node serves a request, gets the won lease back, or loses the lease.
+    /// All steps that a node can take for this lease: to serve a request, to get the won lease back, to lose the lease.
     fn serve(&self, state: &State, lease: usize, at: usize, also: Also<'_>) {
         let node = &state.nodes[at];
         let (holder, token) = (lease as u8 + 1, state.tokens[lease]);
@@ -156,7 +156,7 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // The node may have had another lease in between.
+                // The node lost the lease before the write-back, and may have had another lease in between.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }

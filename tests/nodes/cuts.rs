@@ -24,7 +24,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     let test = redlock(proxies, "run backup -q --ttl 12s --wait 10s --quarantine 0 -- echo ran");
     test.stdout("ran\n").stderr(any()).run();
     for node in nodes {
-        // The test looks only at the lock's key: if its undo was lost, a dead waiter may stay in line for a while.
+        // The test looks only at the lock's key: a dead waiter whose UNDO was lost may stay in line for a while.
         let left_for = if nodes.len() == 1 { LEFT_FOR } else { LEFT_ON_ONE_OF_SEVERAL };
         eventually(left_for, &format!("{what}: no lease is left"), || !node.exists(KEY));
     }
@@ -156,6 +156,6 @@ fn a_release_that_is_cut_off_is_repeated_with_pauses() {
     let release = redlock(&proxy, format!("release backup --node-timeout 1s --token {token}")).status(69);
     let rounds = release.stderr(any()).run().elapsed.as_millis() / 50 + 1;
     let tried = u128::try_from(proxy.connections() - before).unwrap();
-    // If a connection is closed at once, redlock may open it a second time in the same round.
+    // If a connection is closed at once, redlock may open another in the same round.
     assert!((2..=2 * rounds).contains(&tried), "{tried} connections in {rounds} rounds");
 }

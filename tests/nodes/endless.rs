@@ -36,7 +36,8 @@ const COMMANDS: [&[&str]; 9] = [
     &["wait", "backup", "--timeout", "300ms"],
 ];
 
-/// A text, a list of texts, a list of numbers, and lists in lists.
+/// Endless replies, each as its beginning and the part that repeats: a text, a list of texts, a list of numbers, and
+/// lists in lists.
 const REPLIES: [(&str, &str); 4] =
     [("$500000000\r\n", "x"), ("*1000000000\r\n", "$4\r\nabcd\r\n"), ("*1000000000\r\n", ":1\r\n"), ("", "*1000\r\n")];
 

@@ -44,7 +44,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Calls `check` with all cases side by side, since redlock repeats a release that fails for up to five seconds.
+/// Calls `check` with all cases side by side, since redlock repeats a failed release for up to five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -256,7 +256,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
 fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
-    // With 20 s, a third of the ttl would be over the limit of six seconds.
+    // With a ttl of 20 s, a timeout of a third of the ttl would be over the limit of six seconds.
     for (ttl, least, most) in [("1s", 250, 10_000), ("20s", 2_000, 6_000)] {
         let finished = redlock(&proxy, format!("acquire backup --ttl {ttl}")).fails(69, ["timed out"]).run();
         assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);

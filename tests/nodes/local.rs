@@ -34,7 +34,7 @@ impl Place {
         self.root.path().join("l")
     }
 
-    /// Every server of this directory.
+    /// The pids of all servers of this directory.
     fn servers(&self) -> Vec<u32> {
         let mut all = have_lock(self.root.path());
         // A redlock that is about to become a server does not count yet.
@@ -425,14 +425,14 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
     if !may_change_users() {
         return;
     }
-    // This place is not in the directory for temporary files, which counts as unsafe.
+    // The directory for temporary files counts as unsafe, so this place is in the root directory.
     let root = PathBuf::from(format!("/redlock-{}", std::process::id()));
     let place = Place { root: Directory::at(&root) };
     fs::create_dir(place.path()).unwrap();
     // A copy that every user can execute.
     let binary = root.join("redlock");
-    // A child makes the copy: a file cannot be executed while this process, or a child that a test forks, has it open
-    // for writing.
+    // `cp` makes the copy. If this process wrote the file, a child that another test forks might still have the file
+    // open for writing, and then the file could not be executed.
     assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_redlock").as_ref(), &*binary]).status().unwrap().success());
     let as_nobody = || {
         let mut command = Command::new(&binary);

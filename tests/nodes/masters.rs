@@ -96,7 +96,7 @@ fn five_masters_far_away_take_one_round_trip_not_five() {
     let nodes = Redis::several(5);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(300)))).collect();
     let patient = |line: &str| redlock(&proxies, line).env("REDLOCK_NODE_TIMEOUT", "5s");
-    // The scripts are new to these servers, which takes one more round trip.
+    // The first calls teach the servers the scripts, and take one more round trip for that.
     let token = patient("acquire backup").token();
     patient(&format!("release -q backup --token {token}")).run();
     for black_holed in [false, true] {

@@ -57,7 +57,7 @@ fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     }
 }
 
-/// The server is there now: all waiters are served.
+/// Checks that all waiters get the lock, now that the server is there.
 #[track_caller]
 fn are_served(waiters: Vec<Running>, redis: &Redis) {
     for waiter in waiters {
@@ -157,7 +157,7 @@ fn a_server_that_loads_its_data_is_waited_for() {
         waiter.says(when("the lock", |line| line.contains("\"backup\"")));
         assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
     }
-    // With this delay the server would load for ten seconds.
+    // With the delay from the start, the server would load for ten seconds.
     redis.command(&["CONFIG", "SET", "key-load-delay", "0"]);
     are_served(waiters, &redis);
 }

@@ -15,8 +15,8 @@ fn by_default<W: Where + ?Sized>(servers: &W) -> Test {
     Test::new(servers).env_remove("REDLOCK_QUARANTINE")
 }
 
-/// Three nodes that have long been up. The lock is taken on all of them; then all but the first forget it, and say that
-/// they have been up for `seconds`. Returns the token, too.
+/// Three nodes that have long been up, and the token of a lease on all three. The lease is extended for `ttl`; then all
+/// nodes but the first forget the lease, and say that they have been up for `seconds`.
 fn two_that_forgot(ttl: &str, seconds: i64) -> (Vec<Redis>, String) {
     let mut nodes = Redis::aged(3, 3_600);
     let token = acquire_on_all(&nodes, "backup");
@@ -137,7 +137,7 @@ fn a_node_that_was_started_in_the_future_was_started_now() {
     assert!(nodes.iter().all(|node| !node.exists(FENCE)));
     let said = when("not ready", |text| text.contains("started 0s ago: it may have forgotten leases"));
     by_default(&nodes).arg("doctor").status(69).stdout(said).run();
-    // Without a quarantine the nodes' clocks do not matter.
+    // Without a quarantine it does not matter when the nodes were started.
     redlock(&nodes, "acquire backup").stdout(any()).run();
 }
 

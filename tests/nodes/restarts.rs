@@ -13,7 +13,7 @@ const KEY: &str = "redlock:backup";
 const UNASKED: Duration = Duration::from_secs(7);
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
-/// Nobody but the holder of this token gets the lock for a while.
+/// Checks that the lock stays with the holder of this token, for 400 ms.
 #[track_caller]
 fn stays_with(redis: &Redis, token: &str) {
     let start = Instant::now();

@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // Because of the failover, up to eight jobs may not begin.
+        // The failover may keep up to eight jobs from beginning.
         contenders.finish(4 * 30 - 8);
     }
 }
@@ -114,7 +114,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
     // The old primary refuses to become a replica, whatever the Sentinels tell it.
     old.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof"]);
     let waiter = Line::join(old, Line::waiter(&service));
-    // One of the Sentinels sleeps, too, and names the old primary when both wake up.
+    // One Sentinel sleeps as long as the old primary, and still names the old primary when both wake up.
     service.pause(0);
     old.pause();
     let new = service.fails_over_from(0);

@@ -4,7 +4,7 @@
 use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, like, ms, perhaps, redlock, teach_scripts};
 use std::time::{Duration, Instant};
 
-/// The arguments of a job with this ttl.
+/// The arguments of a call of `run` with this ttl.
 fn arguments(name: &str, ttl: Duration) -> Vec<String> {
     let (whole, timeout) = (ttl.as_millis(), ttl.as_millis() / 2);
     let line = format!("run -v {name} --ttl {whole}ms --node-timeout {timeout}ms -- sh -c");

@@ -105,7 +105,7 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     test.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
 }
 
-/// A certificate of X.509 version 1. Newer versions of openssl make version 3 only.
+/// A certificate of X.509 version 1. It stands here because newer versions of openssl make version 3 by default.
 const OF_VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBGDCBvwIUeGDOMdzvE9IaKGDbv25lFIxtquwwCgYIKoZIzj0EAwIwDjEMMAoG
@@ -214,7 +214,7 @@ fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
     (job, token)
 }
 
-/// Closes all connections except its own, subscribers' connections included.
+/// Closes all connections to the server, also those of subscribers, but not the test's own connection.
 fn cut(tls: &Tls) {
     tls.redis.command(&["CLIENT", "KILL", "SKIPME", "yes"]);
 }
@@ -278,7 +278,7 @@ fn a_call_that_waits_outlives_the_moment_between_two_files() {
         let test = showing(Test::new(&tls), &known).env("REDLOCK_REDIS", &url).env("REDLOCK_PASSWORD_FILE", &password);
         test.args(["run", "-q", "backup"]).args(arguments).args(["--", "echo", "started"])
     };
-    // Neither the key nor the password are the new ones yet.
+    // The certificate is the new one; the key and the password are still the old ones.
     call(&[]).fails(64, ["KeyMismatch"]).run();
     let waiter = call(&["--wait", "20s"]).stdout("started\n").spawn();
     std::thread::sleep(ms(300));

@@ -130,7 +130,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // Another request may have found that this waiter does not listen, and dropped the waiter.
+                    // A remembered waiter is in line still, unless another request has found it deaf, and dropped it.
                     || remembered && said.contains("in line again")
             });
             assert!(!waiter.has_ended());

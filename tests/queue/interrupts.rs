@@ -42,7 +42,7 @@ fn has_heard_all(node: &Redis) {
     eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
 }
 
-/// Interrupts one call, and returns how long it lived after the signal; None if it ended by itself before.
+/// Interrupts one call, and returns how long the call lived after the signal; None if the signal did not end the call.
 fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Option<Duration> {
     let name = format!("lock-{number}");
     if matches!(what, What::Run | What::Acquire | What::Wait) {
@@ -64,8 +64,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
     // Early moments are more frequent, since most happens early.
     let moment = Duration::from_micros(rand(200) * rand(200));
-    // A run's servers stop before its job can begin: once begun, the job may end in its own time, and the release
-    // needs the servers.
+    // With `InFlightRun` the servers stop before the job can begin: the release after a job needs servers that answer.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
     let paused = match stopped {
         Stopped::None => &nodes[..0],
@@ -97,7 +96,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
             assert_eq!(keys(node, &name), *before, "{case}: something is left");
         }
     } else {
-        // The call got what it wanted, or was refused, just before the signal.
+        // The call got what it wanted, or was refused, before the signal could end the call.
         assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
     }
     paused.iter().for_each(Redis::resume);
@@ -108,7 +107,8 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     interrupted.then_some(latency)
 }
 
-/// `count` rounds of all kinds; returns how long each call that was interrupted lived on, the longest last.
+/// Makes `count` calls, each kind in turn, and interrupts each call that has not ended yet. Returns how long each
+/// interrupted call lived on after the signal, the longest time last.
 #[track_caller]
 pub(crate) fn interrupt(nodes: &Vec<Redis>, stops: &[Stopped], count: usize) -> Vec<(Duration, What, Stopped)> {
     let kinds = [What::Run, What::Acquire, What::Wait, What::InFlight, What::InFlightRun];

@@ -1,4 +1,5 @@
-//! The output of a waiter: a live line if it is the foreground job of a terminal, else one plain line.
+//! The output of a waiter: a live line if the waiter is the foreground job of a terminal that can erase a line, else
+//! one plain line; nothing with -q.
 
 use crate::support::{
     Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, redlock, release,
@@ -16,7 +17,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// The terminal, and the file that a process writes to.
+    /// A terminal of 200 columns, and the file by which a process writes to this terminal.
     fn new() -> (Screen, File) {
         Screen::of_width(200)
     }

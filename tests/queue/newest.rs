@@ -27,7 +27,7 @@ fn order(directory: &Directory) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The call is refused, since this larger number has come.
+/// The same call, which must be refused, since the larger number `by` has come.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
@@ -164,7 +164,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     superseded(run(&[urls[0].clone(), format!("{}0", urls[1]), urls[2].clone()], 42), 43).run();
     eventually(SOON, "what one has granted is undone", || masters.iter().all(|master| !master.exists(Line::KEY)));
-    // A lease on one of three is not in force.
+    // A lease on one of three masters is not in force: to `release --force` the lock is free.
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();

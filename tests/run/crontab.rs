@@ -174,7 +174,8 @@ fn a_host_that_dies_with_its_job_is_replaced() {
             left.is_empty()
         });
         night.ends(hosts, &[], 2, 1);
-        // One of three nodes may have granted later, and may note the end of the dead host's lease after the success.
+        // One of three nodes may have granted late, and notes that the dead host's lease ended after the success: then
+        // the call in the morning says more.
         night.dawns(0, &if masters == 1 { SUCCESS.to_owned() } else { format!("{SUCCESS}<any>") });
     }
 }

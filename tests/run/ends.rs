@@ -20,7 +20,7 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
         let script = format!("touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list");
         Test::sh(&redis, &script).stdout(direct.stdout.as_str()).run();
     }
-    // The descriptors lead to the same files.
+    // The job's descriptors lead to the caller's files.
     let script =
         "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
     let mut job = Test::sh(&redis, script).stdout("read\n").spawn();

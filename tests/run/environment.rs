@@ -4,7 +4,7 @@
 use crate::support::{Directory, Redis, Test, any, like, redlock};
 use std::collections::BTreeMap;
 
-/// A nested `run`, a bare `extend`, and the other commands, as a job would use them.
+/// Calls that a job may make: nested `run`s, bare `extend`s, and other commands. The status tells which call failed.
 const USES: &str = "
     redlock extend -q || exit 11
     redlock run -q --name inner -- redlock run -q --name innermost -- redlock extend -q || exit 12

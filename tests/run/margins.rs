@@ -57,7 +57,7 @@ fn left(timer: &Path) -> i64 {
 #[track_caller]
 fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64, earlier: i64) {
     let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
-    // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
+    // A stopped redlock renews nothing. The keeper counts the processes when half of the time to the kill is over.
     job.send(Signal::SIGSTOP);
     let mut before_expiry = || {
         // The keys are read before the timer: time that passes between the two reads makes the difference larger, never

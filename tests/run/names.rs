@@ -200,7 +200,7 @@ fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let took = held.finish().elapsed;
     assert!(took >= ms(6000), "{took:?}");
     nodes.iter().for_each(|node| eventually(SOON, "it is given back", || !node.exists(KEYS[0])));
-    // The nodes do not answer until the end of the wait.
+    // While the call waits for `b`, all nodes stop answering, for good.
     let away = waiter().status(69).stderr(message(["\"a\": ", "timed out"])).spawn();
     is_taken_again(nodes, None);
     proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
@@ -250,7 +250,7 @@ fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
 fn one_that_is_lost_before_a_start_that_comes_too_late_is_taken_again_within_the_wait() {
     std::thread::scope(|scope| {
         scope.spawn(|| loses_one_before_the_start("1h", 7, 1));
-        // The wait is over when the keeper goes on, and the status is that of a busy lock.
+        // The wait is over before the keeper goes on: the call ends with the status for a busy lock (-E).
         scope.spawn(|| loses_one_before_the_start("6500ms", 9, 0));
     });
 }

@@ -147,7 +147,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
 #[test]
 fn kill_after_is_what_timeout_does_with_k() {
     let redis = Redis::start();
-    // The shell may report that its child was killed.
+    // /dev/null takes what the shell may say of a killed child.
     let deaf = "exec 2>/dev/null; trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);

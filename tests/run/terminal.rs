@@ -207,7 +207,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         send(shell, signal);
         ends_as(&terminal, 128 + signal as i32, &redis);
     }
-    // The job is the same inner shell: a lease is lost, and then a redlock is killed.
+    // The same job, under a redlock that loses the lease, and under a redlock that is killed.
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
@@ -221,7 +221,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.prompts();
     assert_eq!(terminal.status(), 137);
     redis.command(&["DEL", "redlock:backup"]);
-    // A normal end.
+    // The inner shell ends by itself.
     terminal.enters(&format!("PS1='in''4> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in4> ");
     terminal.enters("exit 9");
@@ -392,7 +392,7 @@ fn the_timer_of_the_keeper_counts_time_asleep() {
         .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
         .filter_map(|info| Some(info.lines().find(|line| line.starts_with("clockid"))?.to_owned()))
         .collect();
-    // CLOCK_BOOTTIME
+    // The keeper's only timer is on CLOCK_BOOTTIME, number 7.
     assert_eq!(clocks, ["clockid: 7"]);
     assert!(status_line(keeper.unwrap(), "Threads").is_some_and(|threads| threads == "1"));
     terminal.enters("");

@@ -51,7 +51,7 @@ fn a_command_that_would_start_too_late_is_not_started() {
 fn nothing_more_is_hoped_for_once_the_job_is_being_stopped() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // The last try is over when SIGTERM is due.
+    // The last renewal times out just when SIGTERM is due.
     let test = redlock(&proxy, "run backup --ttl 600ms -- sh -c").arg("trap '' TERM; echo ready; exec sleep 1000");
     let ordered = when("says nothing of coming back behind SIGTERM", |text| {
         let (_, after) = text.split_once("sent SIGTERM").unwrap_or(("", "comes back"));

@@ -9,7 +9,7 @@ const AGREE: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// Three masters; in a Cluster with replicas, the masters' replicas follow.
+/// The servers of a Cluster: three masters, and behind them their replicas, if the Cluster has replicas.
 #[derive(Debug)]
 pub(crate) struct Cluster(pub(crate) Vec<Redis>);
 

@@ -59,7 +59,7 @@ pub(crate) struct Test {
     program: OsString,
     arguments: Vec<OsString>,
     environment: BTreeMap<OsString, OsString>,
-    /// The home directory and the working directory.
+    /// The working directory, which is also the home directory.
     directory: Arc<Directory>,
     tag: String,
     stdin: Option<Vec<u8>>,
@@ -332,8 +332,8 @@ impl Test {
     /// Only a call with a terminal gets a session of its own. With autogroups (sched(7)), Linux shares the processors
     /// among sessions first, and Linux 6.18 let new sessions wait for a processor for seconds while an old session
     /// computed. A call without a terminal leads a group of the test's session. When the leader of such a group ends,
-    /// Linux sends SIGHUP and SIGCONT to the rest of the group if one of the group's processes is stopped (setpgid(2)):
-    /// tests start a process that stays stopped until then by setsid, or let it ignore SIGHUP.
+    /// Linux sends SIGHUP and SIGCONT to the rest of the group if one of the group's processes is stopped (setpgid(2)).
+    /// So a test that leaves a process stopped starts this process by setsid, or lets this process ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());

@@ -119,7 +119,7 @@ impl Cut {
             asked + left
         } else {
             proxy.set(Mode::BlackHole);
-            // Requests under way arrive during this pause. The job lives several times as long.
+            // Requests under way arrive during this pause, which is short beside the life of the job.
             std::thread::sleep(ms(60));
             // The server answers after `clock()`, so no sum is later than the expiry, and the largest is hardly
             // earlier.

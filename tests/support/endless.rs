@@ -13,7 +13,7 @@ pub(crate) struct Endless {
 }
 
 impl Endless {
-    /// Answers the first packet of a connection with `start`, and then sends `rest` over and over.
+    /// A server that answers the first packet of each connection with `start`, and then sends `rest` over and over.
     pub(crate) fn start(start: &str, rest: &str) -> Endless {
         let (start, rest) = (start.to_owned(), rest.repeat(60_000 / rest.len()));
         Endless::serve(move |mut client, _, ended| {
@@ -38,7 +38,8 @@ impl Endless {
         })
     }
 
-    /// Calls `client` with each connection, the connection's number, and a flag that is set when the value is dropped.
+    /// Calls `client` with each connection, the connection's number, and a flag that is set when the returned value is
+    /// dropped.
     pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,6 @@
-//! Faults at system calls. A seccomp filter reports a call of a process, or of a descendant, to a supervisor before the
-//! kernel carries the call out (seccomp_unotify(2)). The supervisor lets one of the calls fail, or kills the process.
+//! Faults at system calls. A seccomp filter reports the calls of a process and its descendants (apart from `PASSED`) to
+//! a supervisor, before the kernel carries them out (seccomp_unotify(2)). The supervisor can let one of the calls fail,
+//! or kill the process that makes this call.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -66,7 +67,7 @@ const PASSED: [i64; 10] = [
 ];
 
 impl Faults {
-    /// A supervisor that lets all calls pass, and remembers them.
+    /// A supervisor that causes no fault, and only remembers the calls.
     pub(crate) fn none() -> Arc<Faults> {
         Arc::default()
     }
@@ -168,7 +169,7 @@ fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     }
 }
 
-/// From here on the kernel reports each call of this process, apart from [`PASSED`], to the supervisor behind this
+/// Makes the kernel report each later call of this process, apart from [`PASSED`], to the supervisor behind this
 /// socket. Async-signal-safe.
 fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

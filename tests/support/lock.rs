@@ -10,7 +10,7 @@ pub(crate) fn acquire<W: Where + ?Sized>(servers: &W, name: &str) -> String {
     acquire_for(servers, name, "30s")
 }
 
-/// Takes a lock and returns its token.
+/// Takes a lock with this ttl, and returns the token of the lease.
 #[track_caller]
 pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str) -> String {
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()

@@ -79,7 +79,7 @@ struct Shared {
     /// Connections of clients. The threads that pass bytes on own them, so a connection is closed when its threads have
     /// ended.
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// How many bytes clients still send until a connection breaks, and how the connection breaks.
+    /// How many bytes clients still send until a connection breaks, and how the connection breaks; None: none breaks.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
@@ -431,7 +431,8 @@ impl Close for UnixStream {
 }
 
 impl<W: Close + Send + 'static> Outlet<W> {
-    /// Writes the piece when it is due, behind earlier pieces. Returns false if the other end is closed.
+    /// Writes the piece when it is due, behind earlier pieces; from the first piece that has to wait, another thread
+    /// writes. Returns false if an earlier write has found the other end closed, or this write does.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)

@@ -85,8 +85,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows `text`, behind all that earlier waits have returned. Returns what the screen has
-    /// shown since then, up to the end of `text`.
+    /// Waits until the screen shows `text`; output that an earlier wait has returned does not count. Returns the output
+    /// behind that, up to the end of `text`.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {
@@ -136,7 +136,7 @@ impl Terminal {
         self.screen.all()
     }
 
-    /// All live processes in this terminal except its shell, orphans included.
+    /// All live processes that the terminal's shell and its descendants have started, orphans included.
     pub(crate) fn others(&self) -> Vec<u32> {
         let mut pids = tagged(self.test.tag());
         pids.retain(|pid| *pid != self.shell.id());

@@ -18,7 +18,7 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// How many seconds before its real start the server says that it was started.
+    /// The server tells an uptime that is this many seconds too long.
     age: i64,
     network: Option<Arc<Network>>,
 }
@@ -114,7 +114,7 @@ impl Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
-    /// A replica of this server, once it is in step.
+    /// Starts a replica of `primary`, and waits until the replica is in step.
     pub(crate) fn replica_of(primary: &Redis, arguments: &[&str]) -> Redis {
         let port = primary.port().to_string();
         let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];

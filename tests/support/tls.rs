@@ -75,7 +75,7 @@ impl Certificate {
 pub(crate) struct Tls {
     pub(crate) redis: Redis,
     port: u16,
-    /// The certificates that redlock trusts. A test may replace the content of this file.
+    /// The file of the certificates that redlock trusts. A test may replace its content.
     ca: PathBuf,
 }
 

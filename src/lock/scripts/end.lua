@@ -35,7 +35,7 @@ local function push(runs, most)
   end
 end
 
--- The number of runs that the log keeps, as this run says.
+-- The number of runs that the log keeps, as this run says; 20 if the run says nothing.
 local function most_of(run)
   local _, at = string.find(run, 'n":"', 1, true)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20

@@ -30,12 +30,12 @@ for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- How long keys outlive their last use: QUEUE_MS the queue, FENCE_MS the fencing counters and the open runs, LOG_MS the
--- ended runs. The expiry of ended runs is renewed when fewer than 100 of its 101 days are left, so a run is kept for
--- 100 days.
+-- How long keys outlive their last use: QUEUE_MS the queue; FENCE_MS the fencing counters, the register of --newest and
+-- the open runs; LOG_MS the ended runs, their errors and the visits. The expiry of ended runs is renewed when fewer
+-- than 100 of its 101 days are left, so a run is kept for 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
--- The server's clock, as text.
+-- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -43,8 +43,9 @@ local ms = string.sub(us, 1, -4)
 -- The value of the lock, a token or a mark: false when it is free, an error when the key is of another type.
 local value = redis.pcall('GET', K)
 
--- Returns the field `node` of an answer; the seconds since the server's start, nil if INFO is refused (below zero if
--- the clock was set back to before the start); the server's run_id. Cost: INFO, as much as five other calls.
+-- Returns the field `node` of an answer; the seconds since the server's start (below zero if the clock was set back to
+-- before the start); the server's run_id. If INFO is refused, the seconds are nil, and the run_id is ''. Cost: INFO, as
+-- much as five other calls.
 local function node()
   local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
   if type(info) == 'string' then

@@ -13,7 +13,7 @@ local function find_hold(token, hold)
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
 end
 
--- The rest of the lease (ms) of this token, which has the lock.
+-- The rest of the lease (ms) of this token, which has the lock; -1 if the lease never expires.
 local function until_end(token)
   if claim then return redis.call('ZSCORE', M, token) - now end
   return redis.call('PTTL', K)
@@ -121,9 +121,9 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Makes the lease last for ARG.ttl, else for the ttl with which it was taken, else for ARG.default. A lease that is
--- kept after its job has ended is not extended, since the request is late. The release of a hold takes no extension
--- back, since other holds may count on the extension by then.
+-- Makes the lease last at least for ARG.ttl, else for the ttl with which it was taken, else for ARG.default. A lease
+-- that is kept after its job has ended is not extended, since the request is late. The release of a hold takes no
+-- extension back, since other holds may count on the extension by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
@@ -135,7 +135,7 @@ local function behind_all(set)
   return digits(math.max(us, (tonumber(last) or 0) + 1))
 end
 
--- Adds a hold, which may be known already.
+-- Adds a hold, unless the lease has this hold already.
 local function add_hold(hold)
   if redis.call('EXISTS', H) == 0 then
     if hold == 'base' then return end
@@ -146,7 +146,7 @@ local function add_hold(hold)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 
--- The fencing counter of this slot ('all': of all slots together; nil: of the name).
+-- The fencing counter of this slot ('all': the largest of any slot; nil: the counter of the name); 0 if there is none.
 local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end

@@ -38,9 +38,9 @@ local function fits(asked)
 end
 
 -- Calls the first in line that listens, and reserves the lock for this waiter. If the first does not fit, or the lock
--- is reserved already (a new reservation would overwrite the old one), only tells the first to keep watch. Returns the
--- name of the called waiter, false if the line is empty, nil if the first in line is not called. If the first is `me`,
--- the caller itself, takes `me` out of the line and returns it, without a call and a reservation.
+-- is reserved already (a new reservation would overwrite the old one), only tells the first to keep watch, and returns
+-- nil. Else returns the name of the called waiter, or false if the line is empty. If the first is `me`, the caller
+-- itself, takes `me` out of the line and returns `me`, without a call and a reservation.
 local function call_next(me)
   -- The claim by which `fits` judges a waiter, from the first letter of the waiter's name. The letter of a slot does
   -- not tell the number of slots, so a waiter for a slot counts as asking for the present number. A waiter that asks
@@ -50,14 +50,14 @@ local function call_next(me)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
   end
 
-  -- Sends the waiter this text; true if the waiter listens. A waiter that does not listen is dead, and is dropped. An
-  -- error (a missing permission, say) drops no waiter.
+  -- Sends the waiter this text; true if the waiter listens, or if PUBLISH fails (for lack of a permission, say). A
+  -- waiter that does not listen is dead, and is dropped.
   local function tell(waiter, text)
     if redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text) ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
   end
 
-  -- Tells the first in line to keep watch.
+  -- Tells the first waiter that listens to keep watch, and drops the waiters in front of that waiter.
   local function tell_first()
     local waiter
     repeat waiter = redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')

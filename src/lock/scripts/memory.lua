@@ -2,7 +2,7 @@
 -- The ends of runs apart from the plain case: beside other runs, without a release, or by force.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
--- The number in this field of a run, nil if it has none.
+-- The number in this field of a run, nil if the run lacks the field, or the field has no number.
 local function number_of(run, name)
   local _, last = string.find(run, '"' .. name .. '":"', 1, true)
   return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -47,15 +47,15 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the run that RUNS has did not end later, or its end
--- lies in the future, since the clock was set back.
+-- True if this run becomes the last `result` (success or failure): the run that RUNS has did not end later; or that run
+-- ended in the future, since the clock was set back.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- The argument `sorted` of end_run, for a run that may have ended before others; `at` is the run's position in the log,
--- nil if the log does not have the run yet.
+-- Returns the argument `sorted` of end_run, for a run that may have ended before others. `at`: the run's position in
+-- the log; nil if the log does not have the run yet.
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
@@ -84,7 +84,8 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- The time at which the run was ended by force; nil if the run began later, or its lease ended before, at `deadline`.
+-- The time at which force (see last_force) ended the run; nil if force was never used, or before the run began, or
+-- after the run's lease had ended, at `deadline`.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end

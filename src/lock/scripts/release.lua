@@ -37,7 +37,7 @@ local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
--- Calls this function, which writes into the memory; returns the server's words if that fails.
+-- Calls the function `write`, which writes into the memory; returns the server's words if the write fails.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
   if not done then return why end
@@ -84,7 +84,7 @@ local function has_outcome(run)
   return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
 
--- True if the run's release has told its end.
+-- True if the run's release has told its end. The outcomes 'lost', 'revoked' and 'expired' do not count.
 local function is_told(run)
   if not has_text(run, ',"o":"') then return has_outcome(run) end
   return has_text(run, ',"o":"too-long"') or has_text(run, ',"o":"released"')
@@ -98,7 +98,7 @@ local function find_logged(token)
 end
 
 -- True if a run that ended ARG.ended ms ago may stand, or have stood, in the log behind the runs that are searched:
--- these runs all ended later, and the log goes on behind them, or was cut. The run may have ended up to AGAIN_MS
+-- these runs all ended later, and the log has at least SEARCHED runs, or was cut. The run may have ended up to AGAIN_MS
 -- earlier, since the release may have waited for the server.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)

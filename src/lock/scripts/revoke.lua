@@ -7,8 +7,9 @@
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
--- Ends the lease of this token. Returns the outcome. With force, raises the counter above the lease's fencing token:
--- recreate.lua on a single node then refuses to bring the lease back.
+-- Revokes the lease of this token; with force, or if its job has ended, ends the lease at once. Returns the outcome.
+-- With force, raises the counter above the lease's fencing token: recreate.lua on a single node then refuses to bring
+-- the lease back.
 local function end_one(token)
   local record, slot, beside = record_of(token), claim and redis.call('ZSCORE', P, token), claim
   if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
@@ -19,7 +20,8 @@ local function end_one(token)
   return 'released'
 end
 
--- Ends the leases of all members at once. `forced` tells that all runs that began before have ended (memory.lua).
+-- Ends the leases of all members at once. The field `forced` of RUNS tells that all runs that began before this call
+-- have ended (memory.lua).
 local function force_all()
   members.forget(redis.call('ZRANGE', M, 0, -1))
   members.expire_all()
@@ -31,7 +33,7 @@ local function force_all()
   return 'released'
 end
 
--- Revokes all members, and frees those whose jobs have ended. Returns the outcome.
+-- Revokes all members. Ends the leases that are kept though their jobs have ended. Returns the outcome.
 local function revoke_all()
   redis.call('HSET', L, 'revoked', us .. ' ' .. ARG.by)
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end

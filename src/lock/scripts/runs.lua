@@ -1,8 +1,8 @@
 -- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, but forgets
 -- members that have run out (state.lua).
 -- ARG: most (how many runs to tell, at most 200), from (how many runs of the log to leave out; nil: none), since (ms:
---      tell only runs that ended less than this long ago), failed (leave out runs that exited with 0 or were released
---      without a status), hosts (tell the visits too), errors (tell the kept errors too)
+--      of the log, tell only runs that ended less than this long ago), failed (of the log, leave out runs that exited
+--      with 0 or were released without a status), hosts (tell the visits too), errors (tell the kept errors too)
 -- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
 --      logged (the length of a log that was cut), ended (runs of a page of the log, the newest first),
 --      further (the log goes on behind this page), oldest (with since: the oldest run of the log),

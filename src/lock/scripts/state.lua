@@ -27,7 +27,7 @@ local function is_held_by(token)
   return redis.call('ZSCORE', M, token) ~= false
 end
 
--- A list of names and values.
+-- These fields as a list of names and values; a field that is false is left out.
 local function flat(fields)
   local list = {}
   for name, field in pairs(fields) do
@@ -84,8 +84,8 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out. Calls no waiter: this script's caller may be a waiter that was frozen when it was
--- called, is out of the line since then, and has an older ticket than the first in line.
+-- Forgets members that have run out. Calls no waiter: this request may come from a waiter that was frozen when it was
+-- called. Such a waiter is out of the line, but has an older ticket than the first in line.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

@@ -1,5 +1,5 @@
--- Grants a lease if its claim fits beside the holders, the lock is not reserved for another, and the node is not in
--- quarantine. If holders, a reservation or the quarantine are in the way, queues the waiter, if there is one.
+-- Grants a lease if no holder, reservation, earlier waiter or quarantine is in the way. With the answers held, reserved
+-- and quarantined, queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not wait), ticket
 --      (nil: the server gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the
@@ -17,8 +17,9 @@
 --      before; nil for a waiter), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (the waiter was not in line before); no waiter queues for a key
 --      of another type
--- Reads K, R, Q, S, ENDS, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record),
--- OPEN, ENDS and VISITS; a refusal writes Q and VISITS.
+-- Reads K, R, Q, S, ENDS, INFO (for once RUNS, for newest NEWEST); a grant reads the counter and writes K, L, F (of a
+-- member M, P, S and its record), OPEN, ENDS and VISITS, and closes runs (memory.lua); a refusal writes VISITS. Both
+-- may write Q, R and NEWEST.
 -- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, and 2 of those for a new host.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
@@ -27,8 +28,8 @@ local least, list, call_others, close_all = 0, nil, nil, nil
 local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
--- succeeded, '3' anything else. The set lasts as long as the log, and both are renewed together (end.lua). A visit that
--- cannot be noted fails no take.
+-- succeeded, '3' anything else, such as holders with another claim. The set lasts as long as the log, and both are
+-- renewed together (end.lua). A visit that cannot be noted fails no take.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -72,7 +73,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return first
   end
 
-  -- The next free slots after ARG.slot, so that all nodes name about the same slots.
+  -- The next free slots behind ARG.slot, at most 32; behind the last slot comes slot 0. All nodes count from ARG.slot,
+  -- so that all name about the same slots.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do
@@ -88,8 +90,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return fields
   end
 
-  -- Grants nothing. If an earlier try of this caller had the lock, the lock is free now, and the next waiter is
-  -- called.
+  -- Grants nothing. If this request has undone a grant to an earlier try of the caller, calls the next waiter.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
@@ -123,8 +124,9 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, unless that holder has come
-  -- back since: then the counter has reached the holder's fencing token.
+  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, unless the holder, or a
+  -- later holder, has come since: then the counter has reached the holder's fencing token. After a shared lease the
+  -- counter must be larger, since other readers have the same fencing token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -180,7 +182,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- Another waiter was called, but there is room for both, and no other waits: the caller need not be turned away.
+    -- Another waiter was called. If there is room for both, and no other waits, the caller need not be turned away.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end

@@ -16,7 +16,7 @@ if not ARG.stay then
   end
   hand_over()
 elseif granted and ARG.waiter and ARG.ticket then
-  -- If there is nothing to undo, the line is not touched: the waiter may have been called since, or have the lock.
+  -- A waiter with no grant to undo is not put back into the line: the waiter may have been called, or have the lock.
   redis.call('ZADD', Q, 'NX', ARG.ticket, ARG.waiter)
   redis.call('PEXPIRE', Q, QUEUE_MS)
 end

@@ -4,7 +4,7 @@
 use super::{Files, cli, text};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// The meanings of the words in one of the scripts.
+/// The words in a script's template, which stand there as `@word@`, each with the text that replaces the word.
 type Meanings = Vec<(&'static str, String)>;
 
 /// The scripts, by the names that the shells look for.

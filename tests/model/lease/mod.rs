@@ -33,13 +33,13 @@ pub(super) enum Without {
     Nothing,
     /// A node in quarantine has no vote.
     Quarantine,
-    /// Re-creation at once only if the node's deadline has not passed.
+    /// A node gets the lease again at once only if the node's deadline has not passed.
     NotPassed,
     /// *Passed* is judged when the answers are in, not when the round was sent.
     PassedByNow,
-    /// Re-creation at once only while the node is in quarantine, or is the only node.
+    /// A node gets the lease again at once only while the node is in quarantine, or is the only node.
     StillQuarantined,
-    /// If not at once, re-creation only if q others confirm.
+    /// If not at once, a node gets the lease again only if q others confirm.
     ByOthers,
     /// A node in quarantine gets the lease only if an earlier run of the node confirmed.
     NotWhileQuarantined,
@@ -47,7 +47,7 @@ pub(super) enum Without {
     RemovedOnPurpose,
     /// After such a deletion, no re-creation on this node for the rest of the lease.
     ForTheRestOfTheLease,
-    /// The request names the run of the node.
+    /// The request to re-create the lease names the run of the node that said *gone*: another run refuses.
     RunInRequest,
     /// The script looks at the counter; without this, the client looks at the counter that came with *gone*.
     CounterInScript,
@@ -55,8 +55,8 @@ pub(super) enum Without {
     InTime,
     /// The key of another client voids the node's deadline.
     VoidByAnother,
-    /// The key of another client, before the deadline, means that ours was deleted: no re-creation on this node for the
-    /// rest of the lease.
+    /// If a node has the key of another client before the deadline, the client's own key was deleted: no re-creation on
+    /// this node for the rest of the lease.
     AnotherAfterRemoval,
     /// *Gone* voids the node's deadline, unless the lease is re-created at once.
     VoidByGone,
@@ -113,7 +113,7 @@ bounds! {
         force: bool = false,
         held: Held = Held::Everywhere,
         renews: [bool; 2] = [true, false],
-        /// Keys are deleted when a client gives up or releases, not only left to expire.
+        /// True: a client that gives up or releases deletes its keys. False: the keys are left to expire.
         leaves: bool = false,
     }
 }
@@ -291,7 +291,8 @@ impl Bounds {
         }
     }
 
-    /// If enough nodes have granted the lease, the client wins it, or first writes its fencing token back.
+    /// The next state once q nodes have granted the lease: the client wins the lease, or first writes the fencing token
+    /// back. None if the client has to wait for further answers.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -357,7 +358,8 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The clock of a client that decides on its fencing token: until then `fence` is the clock.
+    /// The clock of a client that decides on its fencing token: until the decision, `fence` has the clock. 0 if the
+    /// clause that makes the clock count is left out.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;

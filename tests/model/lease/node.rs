@@ -65,7 +65,7 @@ impl Bounds {
         raises
     }
 
-    /// extend.lua.
+    /// The node runs extend.lua for the client, and answers.
     fn extend(&self, state: &mut State, client: usize, index: usize) -> Kind {
         let ours = self.is_mine(state, client, index);
         let node = &mut state.nodes[index];
@@ -144,7 +144,7 @@ impl Bounds {
         }
     }
 
-    /// recreate.lua. Returns whether the node confirms.
+    /// recreate.lua. True if the node confirms the lease.
     pub(super) fn rejoin(&self, state: &mut State, client: usize, index: usize, run: u8) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         if fence == 0 || state.nodes[index].run != run && !self.is(Without::RunInRequest) {

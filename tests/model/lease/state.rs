@@ -37,7 +37,7 @@ packed! {
 }
 
 packed! {
-    /// The state between a client and one node.
+    /// What a client knows of one node, and what is under way between the client and this node.
     Side {
         /// Ticks until the deadline dᵢ; 0: the deadline has passed, or there is none.
         left: u8 = 3,
@@ -101,7 +101,7 @@ packed! {
         /// The largest fencing tokens that were won: by writers and by readers, or at each place.
         won: u8 = 3,
         won_besides: u8 = 3,
-        /// How many leases were asked for: the clock that seeds the counters.
+        /// How many leases were asked for. This number is the clients' clock, which seeds the counters.
         asked: u8 = 3,
         /// 0: no deletion yet; 1, 2: the lease of the first or second client is being deleted; 3: the deletion is over.
         forced: u8 = 2,

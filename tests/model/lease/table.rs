@@ -7,9 +7,9 @@ use super::Without;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Row {
     Nothing,
-    /// Create the lease again while it is valid.
+    /// Create the lease again, whether others confirm or not.
     AtOnce,
-    /// Create the lease again when q others confirm.
+    /// Create the lease again if q others confirm.
     ByOthers,
 }
 

@@ -33,11 +33,11 @@ mod state;
 
 /// How long a lease and a quarantine last, in ticks.
 const TTL: u8 = 3;
-/// How long a node is reserved for a waiter that was called: 1000 ms.
+/// For how many ticks a node reserves the lock for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
 /// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// All other waiters look after r + 1 times this many ticks, at rank r: r + 1 seconds.
+/// A waiter at rank r, behind the first, looks after r + 1 times this many ticks; redlock looks after r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// If too few nodes could answer a try, the waiter repeats the try after this many ticks.
 const AFTER_FAILURE: u8 = 1;
@@ -55,16 +55,16 @@ enum Without {
     Pause,
     /// Waiters look by the clock.
     Looks,
-    /// A waiter queues after q nodes, or all that can be reached, have confirmed its subscription. After each
-    /// confirmation, also a later one, the waiter looks.
+    /// A waiter queues only after q nodes, or all nodes that can be reached, have confirmed the waiter's subscription.
+    /// The waiter also looks after each confirmation that comes later.
     SubscribedFirst,
     /// Each try has a token of its own.
     OwnToken,
-    /// All nodes have the same ticket: the client's clock.
+    /// A waiter has the same ticket on all nodes: a time by the client's clock.
     OneTicket,
-    /// TAKE undoes the tries that the node has not confirmed to have undone.
+    /// TAKE undoes earlier tries, if the node has not confirmed that these tries are undone.
     TakeCarries,
-    /// LEAVE, too, undoes the tries that the node has not confirmed to have undone.
+    /// LEAVE undoes earlier tries, if the node has not confirmed that these tries are undone.
     LeaveCarries,
     /// A node that has called a waiter is reserved for this waiter.
     Reservation,

@@ -149,7 +149,7 @@ impl Bounds {
         }
     }
 
-    /// release.lua.
+    /// The node runs release.lua for the client.
     pub(super) fn release(&self, node: &mut Node, client: usize) {
         if node.key == token(client) {
             node.delete_key();
@@ -186,7 +186,7 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// The node takes up a late request that undoes a try. The client has sent this request again meanwhile.
+    /// A request that undoes a try arrives late, after the client has sent the request again over a new connection.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}

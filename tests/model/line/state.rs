@@ -42,7 +42,7 @@ variants! {
         TakeLeave,
         Leave,
         Release,
-        /// The answers to a try.
+        /// An answer under way, as all that follow: the node has granted the try.
         Granted,
         Held,
         Reserved,
@@ -63,7 +63,7 @@ packed! {
     /// The state between a waiter and one node.
     Side {
         request: Request = 4,
-        /// From the answer: the token that has the lock, and how many are in line before the waiter.
+        /// In an answer: the token that has the lock, and how many are in line before the waiter. Else 0.
         by: u8 = 3,
         rank: u8 = 2,
         late: Late = 2,
@@ -123,7 +123,7 @@ variants! {
 }
 
 variants! {
-    /// Whether the waiter has been in line on a quorum while another had the lock. Not known to the program.
+    /// Whether the waiter has been in line on a quorum while another client had the lock. Not known to the program.
     Stands {
         Not,
         Yes,
@@ -150,7 +150,7 @@ packed! {
 }
 
 packed! {
-    /// The first holder, the largest number, and how many failures of each kind may still come.
+    /// The first holder, the largest number of `--newest`, and how many failures of each kind may still come.
     Rest {
         /// The first holder has the lock.
         held: bool = 1,
@@ -174,7 +174,7 @@ pub(super) struct State {
 }
 
 impl Request {
-    /// Whether the node has the request, and will take it up.
+    /// Whether this is a request that the node will take up, and not an answer.
     pub(super) fn is_under_way(self) -> bool {
         use Request::{Leave, Release, StepOut, Take, TakeLeave, TakeStepOut, TakeUndo, Undo};
         matches!(self, Take | TakeUndo | Undo | TakeStepOut | StepOut | TakeLeave | Leave | Release)
@@ -244,7 +244,7 @@ impl Waiter {
         }
     }
 
-    /// Ends the waiter's wait.
+    /// Ends the waiter's wait, and begins this phase.
     pub(super) fn end(&mut self, phase: Phase) {
         let stands = if self.stands == Stands::Excused { Stands::Excused } else { Stands::Not };
         *self = Waiter { phase, life: self.life, stands, ..Waiter::default() };

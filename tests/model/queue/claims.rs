@@ -1,4 +1,4 @@
-//! One line of clients that may have the lock together, and of clients that may not.
+//! One line of clients with different claims: some may have the lock together, others may not.
 
 use super::state::{Claim, OTHER};
 use super::twice::{CALLS_CUT, CALLS_LATE};
@@ -33,8 +33,8 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// If the last waiter and the holder have the same claim, other than exclusive, both have the lock; then at most two
-/// waiters stand in line.
+/// These bounds with the claims of `mix`. If the last waiter and the holder have the same claim, other than exclusive,
+/// both have the lock from the start; then at most two waiters stand in line.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -110,7 +110,7 @@ fn what_is_freed_by_force_stays_free() {
     all_clean(&[(OLDER_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OLDER, 3)], OLDER_FORCE);
 }
 
-/// All mixes under all bounds: 2 million states.
+/// All mixes under each of the bounds in `clocks`: 2 million states.
 #[test]
 fn every_mix_is_clean_under_all_bounds() {
     if std::env::var_os("LARGE_MODELS").is_none() {

@@ -310,7 +310,7 @@ impl Bounds {
         }
     }
 
-    /// The cuts of a waiter's connection, the waiter's late requests, and its return after it has left.
+    /// The cuts of a waiter's connection, the waiter's late requests, and the return of a waiter that was done.
     fn cut(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let alive = waiter.life == Life::Alive;

@@ -118,9 +118,9 @@ enum Without {
     LeaveTells,
     /// A waiter for a slot looks when the first of the leases runs out, not the last.
     FirstPlace,
-    /// TAKE undoes the tries that the node has not confirmed to have undone.
+    /// TAKE undoes earlier tries, if the node has not confirmed that these tries are undone.
     TakeCarries,
-    /// LEAVE, too, undoes the tries that the node has not confirmed to have undone.
+    /// LEAVE undoes earlier tries, if the node has not confirmed that these tries are undone.
     LeaveCarries,
     /// A roll-back undoes only its own try: the waiter remembers the earlier tries.
     RemembersEarlier,
@@ -150,7 +150,7 @@ bounds! {
     Bounds {
         /// How many waiters are in line from the start, alive and subscribed.
         in_line: u8 = 0,
-        /// How many waiters, the last ones, hold the lock from the start, beside the client that does not wait.
+        /// How many of the waiters (the last) hold the lock from the start, beside the client that does not wait.
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
@@ -186,7 +186,7 @@ bounds! {
         /// How often the node may drop a waiter's earlier try, and refuse the new try for a reason of its own: a
         /// quarantine, or a run that has succeeded.
         refusals: u8 = 0,
-        /// A waiter that has left may come again.
+        /// A waiter that has left, or has released the lock, may come again.
         again: bool = false,
         /// The claims of the waiters, and of the holder that does not wait.
         claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],

@@ -1,7 +1,7 @@
 //! `--newest`: after a larger number has come, a client with a smaller number gets no lock, and blocks no other client.
 //!
-//! TAKE grants nothing, and tells the client the reason. The client then leaves the line like an interrupted waiter. So
-//! a call that the client got goes on to the next waiter.
+//! TAKE grants nothing to the client with the smaller number, and tells the reason. This client then leaves the line
+//! like an interrupted waiter. So if this client had been called, the next waiter is called.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;

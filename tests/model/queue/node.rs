@@ -74,7 +74,7 @@ impl Bounds {
         if slots { state.members() < key.limit() } else { self.fits(state, claim) }
     }
 
-    /// Tells the new first in line to keep watch.
+    /// Tells the first waiter that listens to keep watch, and drops the waiters in front of that waiter.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
@@ -83,8 +83,9 @@ impl Bounds {
         }
     }
 
-    /// Calls the first in line, if it fits and the lock is not reserved for another. If the first is `me`, the waiter
-    /// that asks, only takes `me` out of the line.
+    /// Takes the first in line out of the line, and calls this waiter, unless the waiter is `me`, which asks. Tells the
+    /// new first in line. If the claim of the first cannot fit, only tells the first; if the lock is reserved, does
+    /// nothing.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -234,7 +235,7 @@ impl Bounds {
         Ok(Answer::Refused)
     }
 
-    /// Whether a larger number has stood in line, or was granted. A waiter learns this at each look.
+    /// True if a number larger than the client's has stood in line, or was granted. A waiter learns this at each look.
     fn is_superseded(&self, state: &State, who: usize) -> Checked<bool> {
         let Client { number, knows, .. } = state.clients[who];
         let is_larger = if self.is(Without::Peers) { state.rest.newest >= number } else { state.rest.newest > number };
@@ -286,8 +287,8 @@ impl Bounds {
         }
     }
 
-    /// Checks the refusal of a client that does not wait, and met no line: only leases, or a called waiter without room
-    /// beside it, may be the reason.
+    /// Checks the refusal of a client that does not wait, and met no line. Two reasons are allowed: leases, or a called
+    /// waiter beside which the client does not fit.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
@@ -379,7 +380,7 @@ impl Bounds {
     }
 
     /// Calls the first in line. If the lock is reserved (or, with `older`, in use), only tells the first in line that
-    /// it is first now: the waiter that has left may have stood before.
+    /// it is first now: the waiter that has left may have been the first.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -393,6 +394,7 @@ impl Bounds {
     }
 
     /// undo.lua with `stay`. `late`: the request arrives after the next try, and undoes only a lease of an earlier try.
+    /// `names_place`: the request names the waiter's ticket.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {

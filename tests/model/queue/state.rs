@@ -22,7 +22,7 @@ variants! {
 }
 
 variants! {
-    /// The lock's key.
+    /// The value of the lock's key.
     Key {
         Free,
         /// The token of an exclusive lease.
@@ -124,14 +124,14 @@ packed! {
         called: bool = 1,
         /// The answer says that the client had been dropped from the queue.
         missed: bool = 1,
-        /// Ticks in the queue since the client's last look, for [`super::Without::Clocks`].
+        /// Ticks in the queue since the client's last look; counted only if [`super::Without::Clocks`] is left out.
         unseen: u8 = 2,
         /// The client's lease comes from an earlier try, which was cut off.
         stale: bool = 1,
-        /// The client knows of tries that the node has not confirmed to have undone.
+        /// The client's requests name earlier tries: the node has not confirmed that these tries are undone.
         carries: bool = 1,
         late: Late = 3,
-        /// The client has left, and come again.
+        /// The client was done, and has come again.
         again: bool = 1,
     }
 }
@@ -189,7 +189,7 @@ impl Key {
         matches!(self, Key::Shared | Key::Two | Key::One)
     }
 
-    /// How many leases there may be.
+    /// How many leases there may be at once under this key.
     pub(super) fn limit(self) -> usize {
         match self {
             Key::Shared => usize::MAX,
@@ -214,7 +214,7 @@ impl Client {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
 
-    /// Whether the client believes in its lease.
+    /// Whether the client believes that it has a lease.
     pub(super) fn holds(&self) -> bool {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
