@@ -1,8 +1,8 @@
 //! `make bench`: compares redlock (on one, three and five masters, and over TLS) with floor.c and keeper.c (which do
-//! the least possible), flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine.
-//! Leaves out the peers that are not installed, and names these peers. `make bench ONLY='run crowd'` runs only these
-//! sections; the sections are run, crowd, acquire, wire, thousand, memory, away and instructions. `make load` runs
-//! load.rs, which is part of this program.
+//! the least possible), flock, etcdctl lock, redis-py's Lock, redis-cli and a loop that polls SET NX, in one run on one
+//! machine. Leaves out the peers that are not installed, and names these peers. `make bench ONLY='run crowd'` runs only
+//! these sections; the sections are run, crowd, acquire, wire, thousand, memory, away and instructions. `make load`
+//! runs load.rs, which is part of this program.
 //!
 //! This binary is also the job that the contenders run (`--hold`), and the polling peer (`--poll`).
 #![expect(
@@ -133,8 +133,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Prints by which factor redlock on one master takes longer than each other peer. Both times are from the same round,
-/// so that other load slows both down.
+/// Prints for each other peer how many times as long redlock on one master takes: the median of all rounds. Both times
+/// are from the same round, so that other load slows both down.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);

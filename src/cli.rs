@@ -585,7 +585,7 @@ pub(crate) struct CompletionsArgs {
 /// only if the command line has this subcommand: to define all takes 0.06 ms.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
-        // The short screen has room for the commands only.
+        // The one screen of `redlock -h` has room for the commands only.
         .mut_args(|arg| arg.global(false).hide_short_help(true))
         .mut_subcommands(|command| {
             let options = match command.get_name() {

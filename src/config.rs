@@ -21,7 +21,8 @@ use std::time::Duration;
 /// The most runs that the log of a lock can keep.
 const MOST_RUNS: u64 = 1000;
 
-/// The kind of a value decides which parts may be shown, and in which form the job gets the value.
+/// The kind of a value decides whether the value may be empty, which parts may be shown, and in which form the job gets
+/// the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -38,7 +39,7 @@ enum Kind {
 /// A variable, the kind of its value, and its flag.
 type Variable = (&'static str, Kind, fn(&Common) -> Option<String>);
 
-/// All variables that are settings. Each flag is named like its variable: `--tls-ca`.
+/// All variables that are settings. A flag is named like its variable: `--tls-ca`. REDLOCK_PASSWORD has no flag.
 const VARIABLES: [Variable; 12] = [
     (REDIS, Kind::Urls, |flags| (!flags.redis.is_empty()).then(|| flags.redis.join(","))),
     ("REDLOCK_PREFIX", Kind::EvenEmpty, |flags| flags.prefix.clone()),
@@ -104,7 +105,7 @@ pub(crate) struct Settings {
     pub(crate) origins: Vec<Setting>,
 }
 
-/// A setting without secrets, and its source: flag, variable, or file and line.
+/// A setting without secrets, and its source: flag, variable, file and line, or "the default".
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     #[serde(rename = "name", serialize_with = "as_setting")]
@@ -186,8 +187,8 @@ fn means_address(name: &str) -> bool {
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
-/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them. Otherwise redlock
-/// would take the lock on another server, unnoticed.
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them. If the variable were
+/// only ignored, redlock would take the lock on another server, unnoticed.
 fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
     let is_named = !redis.is_default && redis.from != REDIS_URL;
     match unknown(environment).find(|name| means_address(name)) {
@@ -210,7 +211,7 @@ fn warning(name: &str) -> String {
     }
 }
 
-/// The name of the variable's flag, without dashes: `tls-ca`.
+/// The name of the variable's setting: `tls-ca` for REDLOCK_TLS_CA. The setting's flag is `--` and this name.
 fn setting(variable: &str) -> String {
     variable.trim_start_matches("REDLOCK_").replace('_', "-").to_lowercase()
 }
@@ -376,7 +377,7 @@ impl SettingValue {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
     }
 
-    /// The value, unless it is the default.
+    /// The parsed value; None if the value is the default.
     fn parse_if_set<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         (!self.is_default).then(|| self.parse(parser)).transpose()
     }

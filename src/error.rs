@@ -38,9 +38,9 @@ pub(crate) enum Error {
     Superseded { name: String, by: Box<Newest> },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<NamedObstacle>),
-    /// No quorum of nodes has answered, or the nodes that answered do not agree. If there is no name, the command was
-    /// about all locks under the prefix. `reached`: the number of nodes that answered. `is_default`: no option,
-    /// variable or file has named the node.
+    /// No quorum of nodes has answered, or the nodes that answered do not agree. `name`: None for a command that may be
+    /// about several locks. `reached`: the number of nodes that answered. `is_default`: no option, variable or file has
+    /// named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// Too much of the lease had passed before it could be used: at the grant, at the start of the command, or when the
     /// token had been printed.
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     /// A lease was lost before the command of `run` was started. `taken`: true if a node says that the lease was
     /// deleted or revoked, or that another has the lock.
     LostBeforeStart { name: String, why: String, taken: bool },
-    /// A needed thing is missing at present: descriptors, a server.
+    /// Something that redlock needs is missing at present: descriptors, memory, the server of `local:`.
     Unavailable(String),
     /// The command was not found, or cannot be executed; `why` has the reason.
     NoCommand { command: String, errno: Errno, why: String },
@@ -88,7 +88,7 @@ pub(crate) struct NamedObstacle {
     pub(crate) waited: Option<Duration>,
     /// True if the holder is a job around this redlock.
     pub(crate) by_this_job: bool,
-    /// True if this call could re-enter that job's lease with `--reentrant`.
+    /// If `by_this_job`: true if this call could re-enter that job's lease with `--reentrant`.
     pub(crate) can_reenter: bool,
     /// True if the lock is shared and the caller asks for --shared too, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
@@ -216,7 +216,7 @@ impl Error {
         }
     }
 
-    /// The problem and the advice, without the lock's name in front.
+    /// The problem and the advice; of [`Error::NoQuorum`] and [`Error::GrantedTooLate`] without the lock's name.
     fn with_advice(&self) -> String {
         match self {
             Error::NoQuorum { faults, is_default: true, .. } if matches!(faults[..], [(_, Fault::Unreachable(_))]) => {
@@ -340,13 +340,13 @@ impl NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }
 
-    /// The holder as seen `ago` before now: "is held by …, for 4m 12s, lease 21s left".
+    /// The obstacle in words, from facts that are `ago` old: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
         let (verb, rest) = self.predicate(ago);
         format!("{verb}{rest}")
     }
 
-    /// The holder in fewer words, for the line that a waiter sees: "held by deploy@web-3 (nightly)".
+    /// The obstacle in fewer words, for the line that a waiter sees: "held by deploy@web-3 (nightly)".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
         match self.by.holders() {
             [holder @ Holder { claim: Claim::Exclusive, kept: None, .. }] if holder.has_record() => {

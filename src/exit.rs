@@ -30,22 +30,22 @@ impl Exit {
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
     /// With `--format nagios`: the result is not known, or the call failed.
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
-    /// Bad flag, name, duration, URL, or a combination that cannot be safe.
+    /// Bad flag, name, duration or URL, a combination that cannot be safe, or a claim that differs from the holders'.
     pub(crate) const USAGE: Exit = Exit::Status(64);
-    /// No quorum of nodes can be reached or can serve now, or this machine lacks memory or the like; `doctor`: a check
-    /// has failed.
+    /// No quorum of nodes can be reached or can serve now, a lease was granted too late or lost before its use, or this
+    /// machine lacks memory or the like; `doctor`: a check has failed.
     pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
     /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
-    /// The lock is held, or `--once-per` or `--newest` forbids the run.
+    /// The lock is held, or was taken away before the start; or `--once-per` or `--newest` forbids the run.
     pub(crate) const HELD: Exit = Exit::Status(75);
     /// `run`: the lease was lost while the command ran.
     pub(crate) const LOST: Exit = Exit::Status(76);
-    /// The token does not hold the lock, or there is no lease to revoke.
+    /// The token does not hold the lock, its lease was revoked, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// A node refuses for good: password, ACL, certificate.
+    /// So many nodes refuse for good that no quorum is left: password, ACL, certificate.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
     pub(crate) const TOO_LONG: Exit = Exit::Status(124);
@@ -89,7 +89,7 @@ impl Exit {
         }
     }
 
-    /// The status of `-E`, if given, instead of [`Exit::HELD`].
+    /// The same exit; instead of [`Exit::HELD`] the status of `-E`, if given.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::HELD, Some(status)) => Exit::Conflict(status),

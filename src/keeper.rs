@@ -55,7 +55,7 @@ pub(crate) struct Task {
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
-    /// True if the job lasts until its last descendant has ended.
+    /// True if the job is over once all its processes have ended; false if the end of the command is enough.
     pub(crate) whole: bool,
 }
 
@@ -161,7 +161,7 @@ struct KeeperProcess<'a> {
     max_run_at: Boot,
     /// The time of SIGKILL, once the job is being stopped, or a signal has started `kill_after`.
     kill_at: Boot,
-    /// Signals to pass on, each kind once.
+    /// Signals to pass on; no pair of signal and recipient is in the list twice.
     signals: Vec<(i32, Recipient)>,
     /// True once redlock is gone.
     orphaned: bool,
@@ -371,7 +371,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// True if an order or a deadline must be handled before the rest of a large job is signalled.
+    /// Takes new orders. True if redlock is gone or a deadline has passed: the keeper handles this before it signals
+    /// (or counts) the rest of a large job.
     fn has_more_urgent(&mut self) -> bool {
         self.take_orders();
         self.orphaned || self.due_at().passed()

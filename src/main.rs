@@ -79,8 +79,8 @@ fn redlock(arguments: &[OsString]) -> Exit {
     fail(&failure.into(), None, parse::format_asked(arguments))
 }
 
-/// Reports a failure: as text on standard error, unless `--quiet` silences the text, and on standard output, if the
-/// requested format has a form for failures. Returns the exit.
+/// Reports a failure: as text on standard error, unless `--quiet` or SIGPIPE silences the text, and on standard output,
+/// if the requested format has a form for failures. Returns the exit.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
     // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake.
@@ -102,8 +102,8 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
-/// True for a lock that stays held until an operator frees it, and for a run that `--once-per` leaves out by mistake:
-/// both are reported even with `-E` and `--quiet`.
+/// True for a lock that stays held until an operator frees it, and for a run that is left out because `--once-per` is
+/// too near to the period of the host's calls: both are reported even with `-E` and `--quiet`.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),

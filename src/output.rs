@@ -50,7 +50,7 @@ pub(crate) fn say(message: &str) {
     streams::say(&line(message));
 }
 
-/// The beginning of the news that a lease was acquired, after this wait in line, if any.
+/// The beginning of the message about a new lease. `waited`: the time in line; none if the caller did not wait there.
 pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> String {
     let waited = waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)));
     let share = match (lock.claim(), lease.slot) {
@@ -156,8 +156,8 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the result of `--revoke` and `--force`: the leases that end, or the number of `--newest` that a free lock has
-/// forgotten.
+/// Prints the result of `--revoke` and `--force`. As text: a line for each holder that the nodes name, or the number of
+/// `--newest` that a free lock has forgotten. As JSON: only the outcome, and the longest rest of the holders' leases.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
         let outcome = match revocation {
@@ -255,7 +255,7 @@ fn state(status: &Status) -> String {
     }
 }
 
-/// The state of a lock, for programs or for people.
+/// The state of a lock, as JSON or as text.
 pub(crate) fn status(status: &Status, is_json: bool) -> String {
     if is_json { json(status) } else { status_text(status) }
 }
@@ -341,8 +341,8 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A note that the lease is not renewed, or renewed late; none if the lease is renewed in time, kept or revoked, or if
-/// its renewal or its end is not known.
+/// A note that the lease is not renewed, or is renewed late. None if the lease is renewed in time, is kept or revoked,
+/// or never expires, or if its renewal or its end is not known.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -361,8 +361,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's findings. As text: the problems with their remedies, worst first; with `--verbose` all findings,
-/// with `--quiet` only failures. As JSON: all findings.
+/// Prints the doctor's findings, and the settings. As text: the problems with their remedies, worst first; with
+/// `--verbose` all findings, with `--quiet` only failures, and no settings. As JSON: all findings.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {

@@ -98,7 +98,7 @@ impl ProgressLine {
         self.tick();
     }
 
-    /// The time that the caller has waited; none if the last report tells no position in line.
+    /// The time that the caller has waited; none unless the last report tells a position in line.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }
@@ -129,8 +129,8 @@ impl ProgressLine {
         output::say(&format!("{:?}: {text}", self.name));
     }
 
-    /// The text of the line, in this order, since a terminal may cut the end: the time, the name, the position in line,
-    /// the holder, the trouble.
+    /// The text of the line, in this order, since a terminal may cut the end: the time, the name, the number of
+    /// `--newest`, the position in line, the holder, the trouble.
     fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {

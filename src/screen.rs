@@ -24,7 +24,7 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Enters the alternate screen. Returns none unless standard output is a terminal, and TERM is set and not `dumb`.
-    /// Ctrl-C leaves the screen, unless SIGINT was ignored at start (`&` in a script).
+    /// Ctrl-C leaves the screen and ends redlock, unless SIGINT was ignored at start (`&` in a script).
     ///
     /// # Errors
     /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.

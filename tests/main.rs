@@ -8,7 +8,7 @@
 
 mod support;
 
-/// The program's arithmetic, which the models run, needs this module.
+/// The models include src/lock/quorum.rs, whose unit tests need this module.
 #[path = "../src/sys"]
 mod sys {
     #[expect(dead_code, reason = "the models have their own clock")]
@@ -93,7 +93,7 @@ mod lock {
     pub(crate) mod sizes;
 }
 
-/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `tls`, `managed`), and the ways in which
+/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `managed`), TLS, and the ways in which
 /// servers fail: replies that are wrong or have no end, outages, restarts, connections that break.
 mod nodes {
     mod backlog;
@@ -122,7 +122,7 @@ mod model;
 /// Everything fails at once, and the kernel's flock judges.
 mod chaos;
 
-/// Releases of redlock beside this one.
+/// Released versions of redlock, which share locks with the redlock under test.
 mod releases;
 
 /// Random input, from users and from servers.

@@ -56,7 +56,7 @@ impl Crowd {
     }
 }
 
-/// True for the process of a job.
+/// True if this process is the job of the holder or of a contender.
 fn is_holding(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|&byte| byte == 0);
@@ -165,7 +165,7 @@ fn in_order(log: &Path, count: usize) {
 /// Measures what a thousand waiters cost while nothing happens, and then their handovers.
 pub(crate) fn thousand(redis: &Redis) {
     let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
-    // The last waiters finish joining the line.
+    // The last waiters stand in line by now, but may still be busy.
     std::thread::sleep(Duration::from_secs(2));
     let pids: Vec<u32> =
         crowd.children[1..].iter().flat_map(|child| [vec![child.id()], children_of(child.id())].concat()).collect();

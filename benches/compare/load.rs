@@ -224,7 +224,7 @@ fn renewals(count: usize, time: Duration) {
     );
     let now = [Resources::of(&own), Resources::of(&keepers)];
     println!("  redlock: {}\n  keeper:  {}", now[0], now[1]);
-    // If a lease is lost, its call ends with 76, which fails here.
+    // A call whose lease is lost ends with 76, and `finish` then panics.
     finish(children);
     println!("  no lease was lost");
     assert_free(&redis);

@@ -1,4 +1,4 @@
-//! Measures times, memory and processor time, and prints tables of times.
+//! Measures of time, memory and processor time, tables of times, and the job that notes when it had the lock.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{self, OpenOptions};

@@ -111,8 +111,8 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
     Ok(())
 }
 
-/// Releases a lease that the caller cannot use: the token was not printed in time, the guard failed, or a signal came.
-/// Returns `error`, which may also tell about the release.
+/// Releases a lease that the caller cannot use: the token was not printed, or too late, the guard failed, or a signal
+/// came. Returns `error`, which may also tell about the release.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Says what the list does not show. Returns the exit of [`say_missing`].
+/// Says what the list or the picture does not show. Returns the exit of [`say_missing`].
 fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
     let RunListing { runs, running, forgotten, started, missing } = listing;
     let exit = say_missing(missing);

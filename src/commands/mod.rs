@@ -1,4 +1,5 @@
 //! One file for each command of `redlock`: arguments become calls of the lock, and their result becomes output.
+//! `ran_within` and `watch` are for options of `status`.
 
 mod acquire;
 mod completions;
@@ -187,8 +188,8 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits for at most `wait`. Prints warnings about them, and with `--verbose` the
-/// settings themselves.
+/// Reads the settings, for a command that waits for at most `wait`. Prints warnings about the settings, and with
+/// `--verbose` the settings themselves.
 ///
 /// # Errors
 /// The errors of [`config::settings`].

@@ -50,7 +50,7 @@ impl<'a> Jobs<'a> {
     /// Adds a lock.
     ///
     /// # Errors
-    /// The reason why its runs are not known.
+    /// The reason why the runs of the lock are not known.
     pub(super) fn add(&mut self, status: Status) -> Result<(), Error> {
         self.unmatched.retain(|pattern| !stands_for(pattern, &status.name));
         let status = status.with_runs()?;

@@ -1,4 +1,4 @@
-//! `redlock run`: runs a command while it holds a lock.
+//! `redlock run`: runs a command under one or several locks.
 
 use super::{claim, lock, request, settings, warn_of_default};
 use crate::cli::{Common, OnLost, RunArgs};

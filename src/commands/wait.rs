@@ -1,4 +1,4 @@
-//! `redlock wait`: returns when the lock is free, and takes nothing.
+//! `redlock wait`: waits until the lock is free or the timeout is over, and takes nothing.
 
 use super::{block_on, interrupted, lock_to_look_at, settings, signals, warn_of_default};
 use crate::cli::{Common, Format, WaitArgs};

@@ -9,7 +9,7 @@ use crate::redis::{Address, Deployment, Fault, Local, SentinelView};
 use crate::text::{first_of, human};
 use std::time::Duration;
 
-/// What the checks of each server need to know of the configuration, and of the locks that were found.
+/// The facts about the configuration, and about the locks that were found, for all checks.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) addresses: &'a [Address],
@@ -33,7 +33,7 @@ pub(crate) struct LockFacts {
     /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest ttl of the leases that the list names, or the rest of such a lease, if that is longer.
+    /// The longest ttl, or time left, of the leases of all holders that the statuses name.
     longest: Duration,
 }
 
@@ -75,7 +75,7 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
     ("scripts", scripts),
 ];
 
-/// A check of all nodes together.
+/// A check of the configuration, or of all locks together.
 type CheckOfAll = fn(&Setup) -> CheckResult;
 
 pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
@@ -95,7 +95,7 @@ pub(super) fn unreached(fault: &Fault) -> CheckResult {
     Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), &fault.advice().1))
 }
 
-/// Judges the server of `local:` by its directory.
+/// Judges whether the server of `local:` can be started.
 pub(super) fn local(server: &Local) -> CheckResult {
     let directory = server.directory().display();
     if !server.is_ours() {

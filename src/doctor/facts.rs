@@ -38,7 +38,7 @@ pub(super) struct Facts {
     pub(super) round_trips: Vec<Duration>,
     /// The time by which the server's clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
-    /// The `run_id`s that several connections to the server have met.
+    /// The `run_id`s that several connections to the server's address have met: more than one behind a balancer, say.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
     /// The time until the server's certificate, or an issuer's, ends. None without TLS, or if that time is longer than

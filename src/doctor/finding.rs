@@ -53,7 +53,7 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,
-    /// The node grants no locks: a warning if enough others have a vote.
+    /// The node cannot grant each lock, or grants none: a warning if enough others have a vote.
     NoVote,
     Warn,
     Unknown,
@@ -64,7 +64,7 @@ impl Harm {
         Problem { harm: self, detail: detail.to_owned(), advice: advice.to_owned() }
     }
 
-    /// A problem of this harm, if `wrong`.
+    /// Fails with a problem of this harm if `wrong`.
     pub(super) fn when(self, wrong: bool, detail: &str, advice: &str) -> Result<(), Problem> {
         if wrong { Err(self.problem(detail, advice)) } else { Ok(()) }
     }

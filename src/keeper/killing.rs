@@ -26,7 +26,7 @@ pub(crate) struct KillLoop {
     /// The time of the next round.
     again_at: Boot,
     rounds: u32,
-    /// The time since which only children are left that this user may not kill.
+    /// The time since which this user may kill none of the children that are left; None while a child can be killed.
     stuck_since: Option<Boot>,
     told: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Progress {
     Complete,
     /// The next round is due at this time.
     Wait(Boot),
-    /// These processes are still there a second after SIGKILL; the rounds go on. Only one round returns this.
+    /// These processes are still there a second after the first SIGKILL; the rounds go on. Only one round returns this.
     Survivors(Vec<i32>),
     /// Only these processes of another user are left; the rounds are over.
     OutOfReach(Vec<i32>),
@@ -50,8 +50,8 @@ impl KillLoop {
         KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due: a child apart from the spared ones may be left. Calls `alive` when a round begins,
-    /// and for every 64 processes that the round finds, or kills below the children.
+    /// Runs a round if it is due. To be called only while a child that is not `spared` may be left. Calls `alive` when
+    /// the round begins, and for every 64 processes that the round finds, or kills below the children.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
@@ -106,7 +106,7 @@ impl<'a> Takeover<'a> {
         Takeover { keeper, strangers, killing: KillLoop::begin() }
     }
 
-    /// Reaps the children that have ended, and runs a round if it is due.
+    /// Reaps the children that have ended; unless the job is dead by then, runs a round if it is due.
     pub(crate) fn step(&mut self) -> Progress {
         loop {
             match reap() {

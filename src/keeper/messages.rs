@@ -13,11 +13,11 @@ pub(crate) enum Order {
     Start { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },
-    /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at`.
+    /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at` or, if the job is large, sooner.
     Stop { kill_at: Boot },
 }
 
-/// The times of SIGTERM and SIGKILL for the job.
+/// The latest times of SIGTERM and SIGKILL for the job: a large job may get the signals sooner.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Deadline {
     pub(crate) term_at: Boot,
@@ -29,7 +29,7 @@ pub(crate) struct Deadline {
 pub(crate) enum Recipient {
     Job,
     Command,
-    /// The terminal has sent the signal to the job already; the keeper needs it for `--kill-after`.
+    /// The terminal has sent the signal to the job already; the keeper only starts the time of `--kill-after`.
     KeeperOnly,
 }
 
@@ -52,7 +52,8 @@ pub(crate) enum Report {
     Survivors {
         pids: Vec<i32>,
     },
-    /// The job ended at `at`. `status` is the command's, as in wait(2); none if the command could not be killed.
+    /// The job is over since `at`, apart from processes that could not be killed. `status` is the command's, as in
+    /// wait(2); none if the command could not be killed.
     End {
         status: Option<i32>,
         cause: Cause,

@@ -1,4 +1,4 @@
-//! Acquires a lock: re-enters a lease of an enclosing job, tries to take the lock, or waits in line.
+//! Acquires a lock: re-enters a lease, else tries to take the lock, else waits in line.
 
 use super::attempt::{Attempt, Denial};
 use super::lease::Lease;
@@ -21,9 +21,9 @@ pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
-    /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says.
-    /// `notify` gets reports while the call waits. `interrupted` ends the call at any moment. A failed call leaves
-    /// neither a lease nor a place in line on a node that answers.
+    /// Re-enters a lease if the request asks for that, else takes the lock, else waits in line for as long as the
+    /// request says. `notify` gets reports while the call waits. `interrupted` ends the call at any moment. A failed
+    /// call leaves neither a lease nor a place in line on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
@@ -99,7 +99,7 @@ impl Lock {
         }
     }
 
-    /// True if nodes refuse a password or certificate that comes from a file.
+    /// True if nodes refuse the login, no other fault is final, and a password or certificate comes from a file.
     fn may_be_rotated(&self, error: &Error) -> bool {
         let Error::NoQuorum { faults, .. } = error else { return false };
         self.locks.nodes.log_in_by_file()

@@ -13,14 +13,14 @@ pub(super) enum Outcome {
     #[default]
     Free,
     Held,
-    /// The lock has room, but is promised to a waiter, or to the holder before a restart.
+    /// The lock has room, but is promised to a waiter, or to a holder that the server has forgotten in a restart.
     Reserved,
     Granted,
     /// The slot that was asked for is taken, but other slots are free.
     Taken,
     /// The request and the holders differ about slots: one side has none, or the numbers of slots differ.
     OtherClaim,
-    /// The node is in quarantine: it shows no lease with another claim, but may have forgotten a lease.
+    /// The node is in quarantine: it shows no lease but members with the same claim, and may have forgotten a lease.
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
@@ -28,7 +28,8 @@ pub(super) enum Outcome {
     Superseded,
     /// The named lease is gone, and no other lease is in its way.
     Gone,
-    /// The named lease is gone, and others have the lock; or the lease to enter was revoked.
+    /// The named lease is gone, and others have the lock; or the lease to enter was revoked; or the lock that is to
+    /// forget its number of `--newest` is not free.
     Other,
     /// The lease is there, and was extended, entered or created again.
     Extended,
@@ -39,7 +40,7 @@ pub(super) enum Outcome {
     Restarted,
     /// The node's counter is larger than the fencing token of the lease.
     Higher,
-    /// The node's counter now stands at the fencing token of the lease.
+    /// The node's counter has now reached the fencing token of the lease.
     Raised,
     Released,
     StillHeld,
@@ -58,9 +59,10 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The holders that the answer tells, or another obstacle; none if the answer tells of no obstacle.
+    /// The holders that the answer names, a key of another type, or the reservation; none if the answer names no such
+    /// obstacle.
     pub(super) by: Option<Obstacle>,
-    /// The longest ttl of the leases that the node shows.
+    /// The longest ttl, or remaining time, of the leases that the node shows; zero if the node shows no lease.
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none if INFO is refused, or if the answer has no `node`.
     pub(super) uptime: Option<Duration>,
@@ -93,7 +95,8 @@ impl Answer {
         self.get(name).as_count().unwrap_or(0)
     }
 
-    /// The fencing token of the lease; zero for a lock of another library, or if the node has lost its counter.
+    /// The fencing token of the lease, as this node tells it; zero for a lease of another library, and for a shared
+    /// lease if the node has no counter.
     pub(super) fn fence(&self) -> u64 {
         self.count("fence")
     }

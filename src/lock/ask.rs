@@ -49,8 +49,8 @@ impl Locks {
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of a node that shows no lease, and was started too recently or, if there is a quarantine, does not say
-    /// when. None for any other node.
+    /// The fault of a node in quarantine that shows no lease: the node was started too recently, or does not say when.
+    /// None for any other node.
     pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -86,7 +86,7 @@ impl Lock {
         self.locks.unanswered(Some(&self.name), answers.faults(), answers.replies().count())
     }
 
-    /// This lock with the obstacle to a take, for messages.
+    /// The obstacle with the name of this lock, for messages.
     pub(super) fn held_by(&self, by: Obstacle) -> NamedObstacle {
         NamedObstacle::of(&self.name, by)
     }

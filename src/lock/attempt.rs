@@ -37,13 +37,14 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// A try to repeat soon: rivals have each got some of the nodes, or a node has refused to raise its counter.
+    /// A denial that is `split`, and in which no node names an obstacle.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
 }
 
-/// The combined answers of the nodes that refuse the lock because of holders or waiters.
+/// The combined answers of the nodes that refuse the lock because of holders or waiters; without such a node, empty but
+/// for `split`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denial {
     pub(super) by: Obstacle,
@@ -57,7 +58,8 @@ pub(super) struct Denial {
     pub(super) ticket: Option<String>,
     /// The nodes on which this try has put the waiter into the line.
     pub(super) queued: Vec<usize>,
-    /// True if several rivals took the lock at the same time: each got some of the nodes, and none a quorum.
+    /// True if the try is to be repeated soon: rivals have each got some of the nodes, and none a quorum, or a node has
+    /// refused to raise its counter.
     pub(super) split: bool,
 }
 
@@ -228,7 +230,8 @@ impl Lock {
         Attempt::Granted(Box::new(lease))
     }
 
-    /// Raises the counters of the nodes that are behind to the fencing token of the lease.
+    /// Raises the counters of the nodes in `fence.behind` to the fencing token of the lease. Returns once enough nodes
+    /// have raised their counters, or with the result of the try if too few have.
     async fn raise(&mut self, token: &str, slot: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
         let args = Args::default().with("token", token).with_some("slot", slot).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
@@ -316,8 +319,8 @@ fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     Some((run, take.get("came").as_time()))
 }
 
-/// True if the answers explain why no quorum is left: too many nodes name others, or too many nodes have failed or are
-/// in quarantine.
+/// True if the answers explain why no quorum is left: too many nodes refuse because of others, or too many nodes have
+/// failed or are in quarantine.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Quarantined);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()

@@ -25,8 +25,8 @@ pub(super) struct FenceVote {
     pub(super) needed: usize,
 }
 
-/// Decides from the counters of the nodes that granted the lease: (node, counter), 0 for a node without one. `clock` is
-/// the client's, in ms since 1970.
+/// Decides from the counters of the nodes that granted the lease: (node, counter); 0 for a node without a counter.
+/// `clock` is the client's clock, in ms since 1970.
 pub(super) fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();

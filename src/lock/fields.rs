@@ -38,7 +38,7 @@ impl Args {
     }
 }
 
-/// These methods stand here because `redis/` knows nothing of names in an answer.
+/// These methods stand here because `redis/` does not know what is in an answer.
 impl Reply {
     /// The value of this name; nil if there is none.
     pub(super) fn get(&self, name: &str) -> &Reply {

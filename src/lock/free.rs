@@ -26,7 +26,7 @@ impl Lock {
     ) -> Result<(), Error> {
         let start = Boot::now();
         let end = start + timeout;
-        // The error of the last look, if that look failed: then the end of the wait also ends the next look.
+        // The error of the last look, if that look failed. The next look then lasts no longer than the wait.
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {

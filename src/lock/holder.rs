@@ -14,7 +14,8 @@ use std::time::Duration;
 /// rest of the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease. For a lock of another library: any bytes, of which most looks ask for the first 128.
+    /// The token of the lease. For a lock of another library: any bytes; a look at the lock's state reads only the
+    /// first 128, unless the look is for a revocation.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -53,7 +54,8 @@ pub(crate) enum Obstacle {
     Leases(Leases),
     /// The key has a type that no lock has. The field is the key's remaining time; none if the key never expires.
     OtherType(Option<Duration>),
-    /// The lock has room, but is reserved for a waiter, or for the holder before a restart; for this long, if known.
+    /// The lock has room, but is reserved for a waiter, or for the holder before a restart. The field is the rest of
+    /// the reservation; none if the rest is not known.
     Reserved(Option<Duration>),
     #[default]
     Unknown,
@@ -135,7 +137,7 @@ impl Holder {
         escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
     }
 
-    /// The owner without the pid: "deploy@web-3 (nightly)".
+    /// The owner without the pid: "deploy@web-3 (nightly)"; for an unknown owner, the same words as Display.
     pub(crate) fn in_short(&self) -> String {
         self.owner.who(false).unwrap_or_else(|| self.to_string())
     }
@@ -161,7 +163,7 @@ impl Holder {
         // The record with the highest fencing token is the newest.
         let best =
             same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
-        // A node on which the lease never expires counts too.
+        // A lease without a known end counts as the longest.
         let left = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
         let lease = reached(left, needed).filter(|&left| left < Duration::MAX);
         Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..best }
@@ -177,7 +179,7 @@ impl Obstacle {
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
-            // A holder may be told twice: in the list of holders, and because the request named its token.
+            // A holder may be told twice: as one of the holders, and because the request named the holder's token.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }
@@ -194,8 +196,8 @@ impl Obstacle {
         }
     }
 
-    /// True if a waiter for the lock waits for leases of these tokens: one of the leases holds the lock, or, for a lock
-    /// with slots, all leases on the lock are theirs.
+    /// True if leases of these tokens keep a waiter from the lock: for a lock with slots, all leases on the lock belong
+    /// to these tokens; for any other lock, at least one does.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {

@@ -4,8 +4,7 @@ use super::fields::Args;
 use crate::redis::{Call, Script};
 
 /// Stands between a lock's own key and the rest of each other key (`{redlock:backup}:␟queue`), and between the facts in
-/// a waiter's name.
-/// Names have no control characters, so a lock's own key never looks like one of the other keys.
+/// a waiter's name. Names have no control characters, so a lock's own key never looks like one of the other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock that have fixed names, each with its type. A request names the first [`NAMED`] behind the
@@ -93,8 +92,8 @@ pub(crate) fn beside(prefix: &str) -> String {
     }
 }
 
-/// The part of a key that Redis Cluster hashes instead of the whole: between the first `{` and the next `}`, unless
-/// that is empty (Redis Cluster specification, "Hash tags").
+/// The part of a key that Redis Cluster hashes instead of the whole: between the first `{` and the next `}` (Redis
+/// Cluster specification, "Hash tags"). None if that part is empty, or a brace is missing.
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;

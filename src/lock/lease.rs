@@ -20,7 +20,8 @@ pub(crate) struct Lease {
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,
-    /// Larger than the fencing token of each earlier lease on the lock or slot; a shared lease has the last writer's.
+    /// A number larger than the fencing tokens of all earlier leases on the lock or slot. But a shared lease has the
+    /// fencing token of the last writer.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
     /// The slot of the lease, from zero, if the lock has slots.
@@ -30,15 +31,15 @@ pub(crate) struct Lease {
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
-    /// The run of the lease, for the lock's memory; none without a memory.
+    /// The run of the lease, as far as redlock knows it, for the lock's memory; none with `--log 0`.
     pub(super) entry: Option<String>,
     /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
     /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,
-    /// The confirmation of each node.
+    /// What the holder knows of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that failed to grant the lease, and why; not passed on to another process.
+    /// The nodes that a fault kept from granting the lease, and the faults; not passed on to another process.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
@@ -66,7 +67,8 @@ impl Lease {
         }
     }
 
-    /// Records that a node has granted the lease for this long, counted from the sending of the request.
+    /// Records that a node has granted the lease, or let this process enter the lease, for `ttl` from `sent`, when the
+    /// request was sent.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
@@ -76,8 +78,8 @@ impl Lease {
         self.hold == token::BASE
     }
 
-    /// The end of validity: until then a quorum of nodes is sure to have the key. This is in the distant past if no
-    /// quorum has the key.
+    /// The end of validity: until then a quorum of nodes is sure to back the lease. If fewer nodes back the lease, this
+    /// is the moment at which the machine was started.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }

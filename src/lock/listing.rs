@@ -1,4 +1,4 @@
-//! A list of locks, or of the runs of several locks: selects the keys, and combines the nodes' answers on each.
+//! A list of locks, or of the runs of several locks: selects locks, and combines the nodes' answers about each lock.
 
 use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
@@ -28,7 +28,8 @@ pub(crate) struct Selection<'a> {
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
-    /// The locks with more open runs than are listed, and the number of open runs of each.
+    /// The locks with more runs that go on than are listed, and the number of these runs of each. Empty if only failed
+    /// runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
@@ -58,7 +59,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// The gaps, unless the list has nothing but gaps.
+    /// The gaps, unless the state of every lock in the list is unknown.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if a lock's state is unknown, and the list shows no lock whose state is known.
@@ -74,7 +75,7 @@ impl Locks {
     /// Gives the selected locks to `show`, ordered by name. A free lock is shown if it is named without a `*`, or, with
     /// `free`, if it remembers something. With an empty prefix, a taken lock that a `*` finds is shown only if it has
     /// redlock's owner record, since the rest of the database is other data. Errors about single locks, and errors of
-    /// `show`, go into the result. There may be very many locks, so the answers about only one page of locks are in
+    /// `show`, go into the result. There may be very many locks, so only the answers about one page of locks are in
     /// memory at a time.
     ///
     /// # Errors
@@ -177,13 +178,13 @@ impl BatchQuery<'_> {
         self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
     }
 
-    /// The keys of all locks that are named, and of all existing locks that a pattern matches.
+    /// The keys of all locks that are named, and of all taken locks that a pattern matches.
     async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let mut keys: BTreeSet<String> = selection.exact().collect();
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // With an empty prefix, or `{`, a pattern also matches the other keys of a lock.
+            // With some prefixes (empty, `{`, `{app}:`), a pattern also matches the other keys of a lock.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }
@@ -204,7 +205,11 @@ impl BatchQuery<'_> {
         self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
     }
 
-    /// The locks to which the keys that match the pattern belong: for each such key `lock_of` tells the lock, if any.
+    /// The locks to which the keys that match the pattern belong. `lock_of` returns the lock of a key; None if the key
+    /// is not meant.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
     async fn matching(
         &mut self,
         pattern: &str,

@@ -1,4 +1,4 @@
-//! All locks on the same nodes, and one question about several of them.
+//! All locks on the same nodes, and questions about many of these locks at once.
 
 use super::keys::Keys;
 use super::{Lock, Quarantine, Unwritten};
@@ -37,7 +37,6 @@ impl Locks {
         Locks { nodes: Nodes::new(nodes, node_timeout), quarantine }
     }
 
-    /// The lock of this name and key.
     pub(crate) fn lock(self, name: &str, key: &str) -> Lock {
         Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self, unwritten: Unwritten::default() }
     }
@@ -53,7 +52,7 @@ impl Locks {
     }
 }
 
-/// A look at many locks.
+/// Questions about many locks, asked page by page.
 #[derive(Debug)]
 pub(super) struct BatchQuery<'a> {
     pub(super) locks: &'a mut Locks,

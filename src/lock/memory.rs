@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of runs of the log that runs.lua looks at in one call.
+/// The largest number of runs of a log that runs.lua looks at in one call; runs.lua has the same.
 const PAGE: usize = 200;
 /// The number of runs that a request may ask for, of all locks together: a run takes a kilobyte at most.
 const RUNS: usize = 2_000;
@@ -22,7 +22,7 @@ const RUNS: usize = 2_000;
 const KEPT_ERRORS: usize = 10;
 /// The number of further runs that each of several nodes is asked for, since runs that no quorum knows are left out.
 const SPARE: usize = 10;
-/// Longer than any run is remembered.
+/// Longer than any period that `log --since` takes (100 days).
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// A server that was started less than this ago is new: runs that the user misses may have ended before the start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
@@ -70,8 +70,8 @@ pub(crate) struct Memory {
     /// number of its runs.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// If no node remembers anything of the lock and all servers are [`NEW`]: the server that was started first, and
-    /// the time since then. Earlier runs may have been forgotten.
+    /// If all nodes have answered, know no run of the lock, and are [`NEW`]: the server that was started first, and the
+    /// time since its start. Earlier runs may have been forgotten.
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -95,7 +95,7 @@ struct NodeMemory {
     oldest: Option<Run>,
     more: bool,
     errors: Vec<KeptErrors>,
-    /// The time since the start of the server, if the server remembers nothing of this lock.
+    /// The time since the start of the server, if the server knows no run of this lock, and does not refuse INFO.
     uptime: Option<Duration>,
 }
 
@@ -105,8 +105,9 @@ impl RunQuery {
 
     /// The number of locks that one request may ask about, if this many nodes are asked.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // A lock's answer has up to `each` runs of the log, about as many runs that are open, and four more: the last
-        // success, say. The hosts take as much space as ten runs, the errors of a run as much as a run.
+        // A lock's answer has up to `each` runs of the log, about as many runs that are open, and up to four more:
+        // `success`, `failure`, `forced`, `oldest`. The hosts take as much space as ten runs, the errors of a run as
+        // much as a run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
@@ -264,7 +265,7 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The node that was started first, and the time since then; none unless all nodes have answered, remember nothing, and
+/// The node that was started first, and the time since its start; none unless all nodes have answered, know no run, and
 /// are [`NEW`].
 fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
@@ -393,7 +394,7 @@ mod tests {
     fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
         let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
         let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
-        // A run goes on by the word of one node alone: this node has not heard of the run's end.
+        // If only one node says that a run goes on, the run is over: this node has not heard of the run's end.
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
         assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);

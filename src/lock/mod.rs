@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
 //! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
-//! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; every question that needs a quorum → `ask`.
+//! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
 
 mod acquire;
 mod answer;
@@ -83,7 +83,8 @@ pub(crate) struct Request {
     /// Tokens of the leases that the jobs around this process hold, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// True if one process renews the lease, and another releases it: the first must not take the release for a loss.
+    /// True if one process renews the lease, and another releases it: the process that renews must not take the release
+    /// for a loss.
     pub(crate) noted: bool,
     /// True if another process releases the lease, by the lease's token.
     pub(crate) is_acquired: bool,
@@ -109,7 +110,8 @@ pub(crate) enum Reenter {
     Excluded,
     /// Re-enter if an ancestor still holds a lease, which keeps its own ttl; otherwise take the lock as usual.
     IfHeld,
-    /// Re-enter the lease of this token, or fail; the lease then lasts at least for the request's ttl.
+    /// Re-enter the lease of this token, or fail; the lease then lasts at least for the request's ttl, unless the lease
+    /// is kept after its job.
     Must(String),
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `Holder::agreed` takes it
 /// from the newest record, and [`Owner::who`], error.rs, output.rs and output/ show it. The fact is about the process
-/// `pid`, not about redlock. An unknown fact is sent as an empty text, since a missing argument fails the grant.
+/// `pid`, not about redlock. [`Owner::local`] leaves no fact none, since a missing argument fails the grant.
 /// recreate.lua writes the whole record again.
 ///
 /// A fact that changes with renewals needs more: `Lease::args` sends the fact (each hold has its own `Lease`), and

@@ -25,7 +25,7 @@ const FIRST_LOOKS: Duration = Duration::from_millis(400);
 /// The pause before the look of a waiter that has just become the first in line: the new lease may run out before the
 /// waiter's next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
-/// The longest pause of the other waiters, which look more rarely the farther back they are.
+/// The longest pause of the other waiters (± 10 %), which look more rarely the farther back they are.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// The pause of each waiter if the key is of another type: such a key has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
 /// The other waiters wait at least this long, times their position in line, before a look for an expiry: the fourth in
 /// line waits for at least 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// A look may take at least this long, even past the end of the wait: over slow connections too, the wait ends as
+/// A look gets at least this long, even past the end of the wait: over slow connections too, the wait ends as
 /// "held" and not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
 /// The longest pause before the next try, after rivals have each got some of the nodes and none a quorum, or after
@@ -80,9 +80,9 @@ struct InLine<'a> {
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
     failures: u32,
-    /// True if a node could not be asked, or could not have called this waiter; the return of the node is news.
+    /// True after a failed look or a lost subscription, until news says that this waiter is in line again.
     away: bool,
-    /// The last lease that a single server showed.
+    /// With a single node: the last lease that the node showed.
     seen: Option<LastSeenLease>,
 }
 
@@ -150,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes, or too few nodes are left for a quorum, for the node
-    /// timeout at most. A waiter that queues before it listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes, or too few nodes are left for a quorum; at most for the
+    /// node timeout, and not past `end`. A waiter that queues before it listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -201,7 +201,7 @@ impl Lock {
                 line.trouble = Some(error);
                 line.notify(self, None);
             }
-            // The server was away before, so an enclosing job's lease shows only now.
+            // The server was away when the wait began, so the lease of an enclosing job shows only now.
             Attempt::Denied(denial) if denial.by.is_held_by(&line.request.ancestors) => {
                 return Err(self.held_error(&denial.by, line.request, Some(line.start.elapsed())));
             }
@@ -240,7 +240,7 @@ impl Lock {
 }
 
 impl InLine<'_> {
-    /// Records who has the lock, and this waiter's position in line.
+    /// Records who has the lock, and this waiter's position in line. Decides when to look again.
     fn update(&mut self, denial: Denial) {
         self.queued = true;
         self.look = Boot::now()
@@ -270,7 +270,8 @@ impl InLine<'_> {
         }
     }
 
-    /// The single server cannot be reached any more: the lease there may last for its whole length from now.
+    /// Prolongs the remembered lease of a single server that cannot be reached any more: the lease may last for its
+    /// whole length from now.
     fn server_is_gone(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()
@@ -315,7 +316,8 @@ impl InLine<'_> {
 }
 
 /// The time until a waiter looks by itself. The first in line looks often, the waiter at rank r every r + 1 seconds,
-/// but at least once a minute: W waiters look about ln W + W/60 times a second. All look when the lease runs out.
+/// but at least once a minute: W waiters look about ln W + W/60 times a second. All look once the lease has run out,
+/// waiters farther back later.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {
@@ -349,7 +351,7 @@ mod tests {
             (0..1000).map(|rank| 1.0 / next_look(&denial(rank, left, Obstacle::Unknown)).as_secs_f64()).sum()
         };
         assert!(looks(1_000_000) < 50.0, "{}", looks(1_000_000));
-        // With leases that are always about to run out, there are 10 ln W looks a second.
+        // If the leases are always about to run out, W waiters look 10 ln W times a second.
         assert!(looks(400) < 80.0, "{}", looks(400));
     }
 

@@ -81,7 +81,7 @@ mod tests {
 
     const ORIGIN: Boot = Boot::at(Duration::from_secs(1000));
 
-    /// Every way in which `nodes` nodes can each have answered yes (0), no (1), failed (2) or not at all (3).
+    /// Every combination of results of `nodes` nodes: yes (0), no (1), failed (2), no answer yet (3).
     fn every_combination(nodes: usize) -> impl Iterator<Item = Vec<usize>> {
         (0..4usize.pow(u32::try_from(nodes).expect("small"))).map(move |mut code| {
             (0..nodes)

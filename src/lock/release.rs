@@ -17,7 +17,8 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a release is sent again; `AGAIN_MS` in release.lua is the same time.
+/// A release is repeated for at most this long, or for one node timeout if that is longer. `AGAIN_MS` in release.lua is
+/// the same time.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,12 +36,14 @@ pub(crate) struct Unwritten {
 /// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
-    /// The token as the caller gave it, the lease's own token, and the hold to release; without a hold, the newest.
+    /// The token as the caller gave it.
     token: &'a str,
+    /// The lease's own token.
     stem: &'a str,
+    /// The hold to release; None: the newest.
     hold: Option<&'a str>,
     lease: Option<&'a Lease>,
-    /// The lock stays taken until this moment.
+    /// The lock stays taken until this moment; None: the release frees the lock.
     keep_until: Option<Boot>,
     end: Option<End<'a>>,
     /// The end of the lease's validity, after which a repetition is of no use; [`Boot::NEVER`] for a release by token.
@@ -246,7 +249,7 @@ impl Release<'_> {
         self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
     }
 
-    /// The error output to keep, if the run has not succeeded.
+    /// The error output to keep, as JSON; none if the run has succeeded, or has no error output to keep.
     fn kept_errors(&self, is_loss: bool) -> Option<String> {
         let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
         let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };

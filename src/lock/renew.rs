@@ -25,7 +25,7 @@ pub(crate) struct Try {
     /// The moment at which the wait for answers ends. To give the lease again to nodes that have forgotten it may then
     /// take as long again.
     pub(crate) give_up: Boot,
-    /// After this time without an answer, a node is asked over another connection too.
+    /// After this time without an answer (later in a slow network), a node is asked over another connection too.
     pub(crate) pause: Duration,
 }
 
@@ -35,8 +35,8 @@ pub(crate) enum Renewal {
     /// A quorum of nodes has extended the lease, or was given the lease again.
     Confirmed,
     /// No quorum extended the lease in time, and no loss is proven. `faults` says what each failing node did
-    /// ("10.0.0.1:6379 timed out"). `silent`: these nodes have merely not answered yet. `soon`: the next try may follow
-    /// after a shorter pause.
+    /// ("10.0.0.1:6379 timed out"), or that too few nodes have the lease. `silent`: the failing nodes have merely not
+    /// answered yet. `soon`: the next try may follow after a shorter pause.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
@@ -124,8 +124,9 @@ impl Lock {
         }
     }
 
-    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since its answer, and
-    /// enters the hold again on nodes that have forgotten only the hold. Neither request may arrive behind the release.
+    /// Gives the lease again to each node that the judgement names, if the node has not restarted since its answer.
+    /// Unless the lease is lost, enters the hold again on nodes that have forgotten only the hold. Neither request may
+    /// arrive behind the release.
     async fn restore(
         &mut self,
         lease: &mut Lease,

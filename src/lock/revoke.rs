@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// True if the leases have ended. Otherwise no lease can be extended any more: each lease ends when the redlock
-    /// that renews the lease has stopped the job, or else when the lease runs out.
+    /// True if the leases have ended. Otherwise these leases can no longer be extended: each lease ends when the
+    /// redlock that renews the lease has stopped the job, or else when the lease runs out.
     pub(crate) is_free: bool,
     /// The number of `--newest` that the lock has forgotten, if the lock was free already.
     pub(crate) forgot: Option<Newest>,
@@ -25,9 +25,9 @@ pub(crate) struct Revocation {
 }
 
 impl Lock {
-    /// Ends the leases of others: safely, or at once with `force`. Spares leases whose token does not begin with
-    /// `token_prefix`. A lease that only a minority of nodes has is not in force. With `force` and an empty prefix,
-    /// a lock that is free already forgets its number of `--newest`.
+    /// Ends the leases of others: safely, or at once with `force`. Ends all leases, or, if `token_prefix` is not empty,
+    /// the only lease whose token begins with `token_prefix`. A lease that only a minority of nodes has does not count.
+    /// With `force` and an empty prefix, a lock that is free already forgets its number of `--newest`.
     ///
     /// # Errors
     /// [`Error::NotOurs`], also if a free lock has no number; [`Error::Usage`] if several tokens begin with

@@ -37,7 +37,7 @@ pub(crate) struct Run {
     /// None if the run goes on, or its end is not known.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
-    /// The time that the run waited in line.
+    /// The time that the run waited for the lock; none if the run cannot be read.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// The whole duration, or the duration so far if the run goes on; none if neither is known.
@@ -90,7 +90,7 @@ pub(crate) struct End<'a> {
     pub(crate) outcome: Option<RunOutcome>,
     /// The exit status, or the signal; None for other outcomes.
     pub(crate) code: Option<u32>,
-    /// The time at which the job ended.
+    /// The time at which the job ended; [`Boot::NEVER`] if no job is known.
     pub(crate) at: Boot,
     /// True if the job ended in time, and the lease may have run out since: then a missing lease is no loss.
     pub(crate) has_run_out: bool,
@@ -164,7 +164,7 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// A lease's run as told by the release: all except the beginning, which the server adds.
+/// The run of a lease, as the release tells the run to a node. The script adds the beginning and the end.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
@@ -234,7 +234,7 @@ impl Run {
         self.duration = self.began.map(|began| ended.saturating_sub(began));
     }
 
-    /// The same run, by the clock of the node that tells the run as `other`.
+    /// The same run, with its times by the clock of the node that told `other`.
     pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
         (self.began, self.now) = (other.began, other.now);
         self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
@@ -251,7 +251,7 @@ impl Run {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }
 
-    /// The time since the run ended, or began if it goes on.
+    /// The time since the run ended; if the end is not known, the time since the run began.
     pub(crate) fn ago(&self) -> Option<Duration> {
         Some(self.now?.saturating_sub(self.last_known()?))
     }
@@ -276,7 +276,7 @@ impl Run {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
-    /// True if the run's end is known, and is neither a success nor a release without a status.
+    /// True if the run is known to have failed. A release without a status, or an expiry, tells of no failure.
     pub(super) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }

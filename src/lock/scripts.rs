@@ -37,8 +37,9 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // A longer name may not fit. A server that does not know TAKE is sent the whole script, which does not fit: if
-        // the server stands still just then, the lease may be left until it runs out.
+        // With a name of more than 256 bytes, the requests may not fit. A server that does not know TAKE is sent the
+        // whole script, which does not fit: if the server stands still just then, the lease may be left until it runs
+        // out.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");
     }

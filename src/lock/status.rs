@@ -28,7 +28,7 @@ pub(crate) struct View {
     holders: u32,
     waiters: u32,
     pub(crate) runs: Option<RunQuery>,
-    /// The number of bytes of a token; None: the whole token.
+    /// The number of bytes of a token to ask for; None: the whole token.
     bytes: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl View {
     pub(crate) const WHOLE: View =
         View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }), ..View::STATE };
 
-    /// The same view, but a view with runs tells the hosts that came to the lock only if `hosts`.
+    /// The same view, with the hosts that came to the lock if `hosts`. A view without runs never has the hosts.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
         View { runs: self.runs.map(|runs| RunQuery { hosts, ..runs }), ..self }
     }
@@ -77,7 +77,7 @@ pub(crate) enum State {
     Reserved,
     /// The holder cannot extend the lease any more.
     Revoked,
-    /// Another library wrote the key.
+    /// Another program wrote the key, perhaps for something other than a lock.
     Foreign,
     /// Too few nodes answered to tell.
     Unknown,
@@ -123,7 +123,7 @@ pub(crate) struct Status {
     pub(crate) holder_count: u64,
     /// The number of waiters in line for the lock; none if no node has answered.
     pub(crate) waiting: Option<u64>,
-    /// The first waiters, if only this lock was looked at.
+    /// The first waiters; none unless the [`View`] asks for waiters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
     /// The lock's memory of its runs.
@@ -196,11 +196,12 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. The holder with the token `named` is part of the result,
-    /// however few holders `view` asks for. So are nodes that fail.
+    /// Looks at the lock on all nodes, and changes nothing. The result also has the nodes that fail, and the holder
+    /// with the token `named`, however few holders `view` asks for.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when so many nodes refuse for good that no quorum is left.
+    /// [`Error::NoQuorum`] when so many nodes refuse for good that no quorum is left, or when too few nodes answer the
+    /// request for the runs.
     pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
@@ -264,7 +265,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let counts =
         obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    // The number of nodes that name an obstacle of this kind, and the longest time that is left of the obstacle.
+    // The number of nodes that name an obstacle of this kind, and the longest time that such an obstacle has left.
     let named = |is: fn(&Obstacle) -> bool| {
         let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())

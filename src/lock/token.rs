@@ -29,12 +29,11 @@ pub(super) fn is_noted(stem: &str) -> bool {
     stem.len() > 32 && stem.ends_with(NOTED)
 }
 
-/// An id that no hold has had before.
+/// A random id, which no other hold of the lease has.
 pub(super) fn new_hold() -> String {
     new_token()[..HOLD_DIGITS].to_owned()
 }
 
-/// The token of a hold.
 pub(super) fn of_hold(stem: &str, id: &str) -> String {
     format!("{stem}{HOLD_MARK}{id}")
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
 /// a server that finds the connection closed when it answers reads nothing further from that connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest wait for nodes that undo a try after no signal, or that hear how a run ended: a node that hangs delays
-/// the caller by this time.
+/// The longest wait for nodes that undo a failed try if no signal has come, or that hear how a run ended: a node that
+/// hangs delays the caller by this time.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);

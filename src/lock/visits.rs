@@ -24,7 +24,7 @@ pub(crate) enum Met {
     Took,
     /// Others had the lock.
     Taken,
-    /// With `--once-per`: the job had succeeded.
+    /// The host was turned away, since a run had succeeded within `--once-per`.
     Done,
     /// The host was turned away for another reason.
     Other,

@@ -42,7 +42,7 @@ pub(super) fn json(of: &impl Serialize) -> String {
     value(of) + "\n"
 }
 
-/// A line of JSON: an object with these fields, in this order.
+/// A line of JSON: an object with these fields (name, value in JSON), in this order.
 pub(super) fn object(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}\n", fields.join(","))
@@ -68,9 +68,9 @@ fn unprintable_escaped(json: &str) -> String {
     out
 }
 
-/// The rows as lines, with the cells in columns. Names may be very long, so the column of names has a limit; a longer
-/// name is not cut, and shifts the rest of its row. `names` is the index of that column. A table wider than `screen`
-/// leaves out its empty columns.
+/// The heads and rows as lines, with the cells in columns. Names may be very long, so the column of names (its index:
+/// `names`) has a limit; a longer name is not cut, and shifts the rest of its row. A table wider than `screen` columns
+/// leaves out the other columns that have only `-` and `0`.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

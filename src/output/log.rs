@@ -41,7 +41,7 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run. If it succeeded, also the last failure; if it ended badly, also the last success, or that none is
+/// The last run. After a success, also the last failure; after a bad end, also the last success, or that no success is
 /// known: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has
 /// ended is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
@@ -64,12 +64,12 @@ pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
     started.as_ref().map_or_else(String::new, |(node, time)| format!("; {node} was started {} ago", seconds(*time)))
 }
 
-/// `on web-3`
+/// `on web-3`; None if the host is not known.
 fn on(run: &Run) -> Option<String> {
     run.owner.host.as_ref().map(|host| format!("on {}", safe(host)))
 }
 
-/// `2h 4m ago`, or [`AHEAD`]
+/// `2h 4m ago`, or [`AHEAD`]; None if the time is not known.
 fn ago(run: &Run) -> Option<String> {
     match run.ago() {
         _ if run.is_ahead() => Some(AHEAD.to_owned()),
@@ -84,7 +84,7 @@ pub(super) fn led(lead: &str, part: Option<String>) -> String {
 
 pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
-/// One line that tells whether a run has succeeded in the time `within`.
+/// One line that tells whether a run has succeeded within the last `within`.
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };
@@ -117,12 +117,12 @@ pub(crate) fn nagios(word: &str, text: &str, ages: &[String]) -> String {
     format!("{word} - {}{data}\n", text.replace('|', "_"))
 }
 
-/// The last run in a column of a table.
+/// The last run, for a column of a table; `-` if no run is known.
 pub(super) fn last_cell(status: &Status) -> String {
     status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), led(", ", ago(run))))
 }
 
-/// The end of a run in few words.
+/// The outcome of a run in a few words; `running` for a run that goes on.
 pub(super) fn result(run: &Run) -> String {
     let ahead = if run.is_ahead() { format!(", {AHEAD}") } else { String::new() };
     let end = match (run.outcome, run.status, run.signal) {

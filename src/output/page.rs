@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The time axis has at most this many labels: a phone has no room for more.
 const TIMES: u64 = 9;
-/// The width of the shortest bar, in percent.
+/// The least width of a bar, in percent of the picture's width.
 const THINNEST: f64 = 0.3;
 
 /// Colour is not the only sign of a failure or a wait: the bar of a failed run has a cross, and a wait is thin.
@@ -34,7 +34,7 @@ td{overflow-wrap:anywhere;min-width:5em}pre{margin:.2em 0;font-size:12px;font-we
 @media print{.scroll{overflow:visible}table,pre{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
 ";
 
-/// The page, in parts. `runs` are the runs in the picture.
+/// The page, in parts. `runs` are the runs in the picture, `forgotten` has arguments for [`log::forgotten`].
 pub(crate) fn page(
     picture: &Picture<'_>,
     runs: &[(String, Run)],
@@ -93,7 +93,7 @@ fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], times: &[(String, Stri
     parts.push(format!("{times}</div>\n"));
 }
 
-/// A bar, with the facts about its run as its title.
+/// A bar. Its title has the facts about the run, or is "forgotten"; a wait has no title.
 fn bar(picture: &Picture<'_>, part: &Part, run: Option<&(String, Run)>) -> String {
     let (from, to) = (100.0 * picture.place(part.from), 100.0 * picture.place(part.to));
     let width = (to - from).max(THINNEST);

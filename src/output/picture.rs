@@ -29,7 +29,7 @@ pub(super) struct Part {
     pub(super) run: Option<usize>,
 }
 
-/// The meaning of a part. If parts overlap, the meaning that is listed last is shown.
+/// The meaning of a part. If parts overlap, the meaning that stands last in this list is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
@@ -52,7 +52,8 @@ impl Mark {
 }
 
 impl<'a> Picture<'a> {
-    /// The picture of the runs that ended within `span`, or go on. A run whose beginning is not known cannot be shown.
+    /// The picture of these runs in the last `span`. A run whose beginning is not known cannot be shown. `forgotten`:
+    /// each lock that has forgotten runs, the time before which its runs are forgotten, and the number of runs kept.
     pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
         let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));

@@ -83,7 +83,7 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
-    /// The password of the settings, unless the URL has its own.
+    /// The password of the settings; none if the URL has its own, for `local:`, and for Sentinels.
     fn common_password(&self) -> Option<&FileValue<String>> {
         let has_own = self.url.own_login || self.url.login.password.is_some();
         self.access.password.as_ref().filter(|_| !has_own)

@@ -1,4 +1,4 @@
-//! Cluster: finding the server that has the hash slot of a lock, and following redirections.
+//! Cluster: the way in, the server that a redirection names, and all masters. route.rs follows the redirections.
 //!
 //! All keys of a lock are in one hash slot, and at least one key is always missing: a lock never has both `holds` and
 //! `members`. While a hash slot moves, a server answers TRYAGAIN to a request whose keys are partly missing. So ASKING
@@ -15,12 +15,12 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// `TRIES`: how often a redirected request is sent again. `PAUSE`: the first pause; each pause is 8 ms longer than the
-/// pause before.
+/// `TRIES`: how often a request that the Cluster has not executed is sent again. `PAUSE`: the pause before the n-th
+/// repetition is n times this long. A first repetition after a MOVED has no pause.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 const SLOTS: u64 = 16_384;
-/// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
+/// The delay before trying a server that reported the Cluster as down or incomplete, or that the user did not name.
 const DETOUR: Duration = Duration::from_millis(50);
 /// At most this many of the masters that a server names are remembered.
 const REMEMBERED: usize = 8;
@@ -32,8 +32,8 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Connects and logs in to all seeds at once, and after a short delay to the servers in `later`. Returns the connection
-/// to the server that is the first to show that it knows the Cluster.
+/// Connects and logs in at once to all seeds that are not in `later`, and after a short delay to the servers in
+/// `later`. Returns the connection to the server that is the first to show that it knows the Cluster.
 ///
 /// # Errors
 /// The reason why no server can be used; preferably that of a server that may come back.
@@ -72,7 +72,7 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault
 /// The server that has the slot, as a MOVED of `from` names it.
 ///
 /// # Errors
-/// [`Fault::Garbage`] when the answer is not a server's name.
+/// [`Fault::Garbage`] when the MOVED names no valid server.
 pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
     let named = || {
         let (name, port) = error.redirect_node()?.0.rsplit_once(':')?;
@@ -96,7 +96,8 @@ pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<
 /// The masters that have slots, as `server` knows them, and the number of slots that they serve together.
 ///
 /// # Errors
-/// The server's error; [`Fault::Unreachable`] when the server knows no masters.
+/// The server's error; [`Fault::Unreachable`] when the server knows no masters; [`Fault::Garbage`] when the answer is
+/// no table.
 async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u64), Fault> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");

@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the
-/// kernel closes the connection: a machine that was switched off sends nothing.
+/// The silence after which the kernel probes a connection, and the time between two probes. If the peer acknowledges
+/// nothing for `UNANSWERED`, the kernel closes the connection: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// The number of connections that show whether an address leads to several servers. A balancer that picks one of two
@@ -51,8 +51,8 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
     }
 }
 
-/// The time left of the server's certificate, if the certificate ends within `time`. None without TLS, if the address
-/// is no TCP host, or if the server cannot be reached.
+/// The time left of the server's certificate, or of an issuer's, if the certificate ends within `time`. Else None, and
+/// also without TLS, if the address is no TCP host, or if the server cannot be reached.
 pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
     let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await

@@ -35,7 +35,8 @@ pub(crate) enum Fault {
     /// The node answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The
     /// fields are the code, which may have a [`Meaning`], and the server's text; without a code, redlock's own text.
     CannotServe(String, String),
-    /// The node refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
+    /// The node refuses for good, because of the password or the ACL, say. The fields are the code of a [`Meaning`] and
+    /// the server's text.
     Refused(String, String),
     /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
     /// fields are the code of a [`Meaning`] and the server's text.
@@ -95,7 +96,7 @@ impl Fault {
         }
     }
 
-    /// The same fault, for a node of several servers; two kinds of fault then name the server.
+    /// The same fault, for a node of several servers: `Unreachable` and `Refused` then name the server.
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
             Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
@@ -170,7 +171,7 @@ impl Fault {
         )
     }
 
-    /// True if the password or a certificate is refused.
+    /// True if the login fails: because of the password, or because one side does not trust the other's certificate.
     pub(crate) fn is_login(&self) -> bool {
         match self {
             Fault::Refused(code, _) => ["NOAUTH", "WRONGPASS", "AUTH <password> called"].contains(&code.as_str()),
@@ -260,7 +261,7 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // The detail begins with the words of `code`.
+        // `code` is no code but words, and the detail says the same.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
@@ -307,7 +308,7 @@ const MEANINGS: [Meaning; 27] = {
         // The scripts handle every type of the lock's own key, so the error is about another key. Once that key is
         // found, the fault becomes `Fault::WrongType`.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
-        // The answer of newest.lua, which names the key.
+        // The error of newest.lua; its text names the key.
         ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
         (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),

@@ -38,7 +38,8 @@ impl<W: Into<String>> From<W> for Unusable {
     }
 }
 
-/// A value that is read from its files again for each connection; without files, it stays the same.
+/// A value that is read from its files again for each connection. Without files, or if one of them is not a regular
+/// file, the value stays the same.
 pub(crate) struct FileValue<T> {
     files: Vec<PathBuf>,
     make: Box<dyn Fn() -> Result<T, Unusable>>,

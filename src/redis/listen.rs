@@ -110,7 +110,7 @@ impl Subscription {
 /// The events of the channel on one node, without end: a subscription that fails is followed by a new one.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
     use SubscriptionEvent::{Deaf, Listening, Message, Refused};
-    // The state is an open subscription, or the pause before the next.
+    // The state is an open subscription, or the pause before the next is opened.
     unfold(Err(Duration::ZERO), move |state: Result<Subscription, Duration>| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {

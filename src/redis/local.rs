@@ -23,11 +23,12 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// The longest time that a call waits for the server to load its file, which takes about 10 ms, more on a slow disk.
+/// The longest time that a call waits for the server to start and to load its file. This takes about 10 ms, more on a
+/// slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The interval between connection attempts while the server starts.
+/// The interval between connection attempts while the server starts or loads its file, or its backlog is full.
 const AGAIN: Duration = Duration::from_millis(5);
 /// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;

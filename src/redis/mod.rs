@@ -1,5 +1,5 @@
-//! Asks all nodes in parallel, and collects answers until these suffice or a deadline has passed. No other folder names
-//! the `redis` crate.
+//! Asks all nodes in parallel, and collects answers until these suffice or a deadline has passed. No other folder of
+//! src/ names the `redis` crate.
 
 mod address;
 mod cluster;
@@ -155,7 +155,7 @@ impl Nodes {
     }
 
     /// Runs one script for many locks on the nodes that `whom` picks, as a rule in two round trips. A fault that may be
-    /// about a single lock is the result of one call to the node; any other fault, of all calls to the node.
+    /// about a single lock is the result of that lock's call; any other fault is the result of all calls to the node.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -174,8 +174,8 @@ impl Nodes {
     }
 
     /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. A node that has timed out (`failed`) is not asked. Each page has a deadline, and so have all pages
-    /// together.
+    /// listed. `failed`: the faults so far; a node that has timed out is not asked again. Each page has a deadline, and
+    /// so have all pages together.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,

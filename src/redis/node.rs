@@ -54,7 +54,7 @@ enum Link {
     Answering(Rc<Connection>),
     /// The last request is not answered: a new connection replaces this one as soon as the new one is open.
     Silent(Rc<Connection>),
-    /// The last request is not answered, and the next request must arrive behind the last.
+    /// The last request is not answered, and the next request must arrive behind that request.
     Ordered(Rc<Connection>),
 }
 
@@ -198,8 +198,8 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time left of the certificate that the node's server shows; none if the time left is longer than `time`,
-    /// without TLS, or if the server shows no certificate before the timeout.
+    /// The time left of the certificate that the node's server shows, or of an issuer's; none if the time left is
+    /// longer than `time`, without TLS, or if the server shows no certificate before the timeout.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
@@ -298,7 +298,7 @@ impl Node {
         Ok(self.answered(answer))
     }
 
-    /// Sends a request that may be repeated: over the open connection, and over new connections until there is an
+    /// Sends a request as [`Delivery::Hedged`] says, and, if need be, again over new connections until there is an
     /// answer. The answer to an earlier hedged request with the same script counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow network needs more patience than `pause`.
@@ -458,7 +458,7 @@ impl Node {
         answer
     }
 
-    /// Drops the connection, and plans to reconnect at once, unless an attempt is planned already.
+    /// Drops the connection, and plans to reconnect at once, unless a time for that is planned already.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();

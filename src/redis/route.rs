@@ -122,7 +122,7 @@ impl Route {
 
     /// Handles the error of a request that a Cluster has not executed: follows a redirection, avoids a server that
     /// calls the Cluster down, or waits. True if the request is to be sent again; false for any other error, after the
-    /// last try, and for an address that names no Cluster.
+    /// last try, for an address that names no Cluster, and if no server is known.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -137,7 +137,8 @@ impl Route {
             Some("ASK" | "TRYAGAIN") => {}
             _ => return Ok(false),
         }
-        // A first MOVED needs no pause. Later ones may form a loop, and after other errors the Cluster needs time.
+        // A MOVED after the first try needs no pause. A later MOVED may be part of a loop, and after other errors the
+        // Cluster needs time.
         if tries > 0 || error.code() != Some("MOVED") {
             sleep(cluster::PAUSE * (tries + 1)).await;
         }

@@ -3,7 +3,8 @@
 use redis::Cmd;
 use std::time::Duration;
 
-/// A Lua script. A server that has got the body knows the script by its name, until a restart or SCRIPT FLUSH.
+/// A Lua script. A server that has got the body knows the script by its name, until the server restarts, or drops the
+/// script: at SCRIPT FLUSH, or (since Redis 7.4) when it has many newer scripts.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
     /// The name by which a server knows the script.

@@ -78,7 +78,8 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<Senti
     Ok(SentinelView { primary, no_quorum })
 }
 
-/// Asks all Sentinels in parallel, until a majority agrees, or [`OTHERS`] has passed since the first answer.
+/// Asks all Sentinels in parallel, until a majority agrees, all have answered, or [`OTHERS`] has passed since the first
+/// answer.
 async fn primary(address: &Address) -> Result<Host, Fault> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else {
         return Err(Fault::Garbage("not behind Sentinels"));

@@ -15,7 +15,8 @@ const LONGEST_REPLY: usize = 4 << 20;
 /// line.
 const VALUE: usize = 64;
 
-/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server's replies need more than [`LONGEST_REPLY`].
+/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server's replies since the last request need more than
+/// [`LONGEST_REPLY`].
 ///
 /// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. The
 /// error becomes the answer to the first request: the stream reads nothing before that request is written, and takes a

@@ -206,7 +206,7 @@ fn sentinel(rest: &str) -> Result<Url, String> {
     Ok(Url { login, database, ..Url::of(deployment) })
 }
 
-/// `[user:password@]h1[:port],h2[:port]`
+/// `[user:password@]h1[:port],h2[:port][/0]`
 fn cluster(rest: &str) -> Result<Url, String> {
     let Parts { login, authority, path, query } = parts(rest)?;
     parameters(query, &["protocol"])?;

@@ -7,7 +7,7 @@ use crate::sys::clock::Boot;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The log keeps this many bytes from the end of a job's errors.
+/// The log keeps at most this many bytes, in JSON, from the end of a job's errors.
 pub(super) const KEPT: usize = 1024;
 
 /// The end of a job, which ended by itself or was stopped.
@@ -44,7 +44,7 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
-        // The command could not be killed, or the keeper was killed.
+        // The command could not be killed, or the keeper ended without a report of the end.
         Exit::INTERNAL => (RunOutcome::Released, None),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };

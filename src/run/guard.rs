@@ -1,6 +1,6 @@
 //! The guard of `acquire --while-pid`: a process that renews the lease for as long as another process, the watched
-//! process, lives, and then releases it. When the lease is lost, the guard stops the watched process and its
-//! descendants by the timeline of `run`.
+//! process, lives, and then releases the lease. When the lease is lost, the guard stops the watched process and its
+//! descendants by the timeline of `run`, unless the process may go on without the lease.
 //!
 //! redlock forks the guard before redlock has a runtime or a connection. The guard reports over a socket that it is
 //! ready, and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: the
@@ -66,7 +66,8 @@ pub(crate) struct Guard {
 /// those of [`can_see_processes`].
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
-    // Every process descends from init. (In a container the script may be process 1, which is fine.)
+    // Every process descends from init: after a loss the guard would stop them all. (In a container the script may be
+    // process 1, which is fine.)
     if pid == 1 && process::is_in_initial_namespace() {
         let why = "process 1 is the init of this machine, not a script; $PPID is 1 once the parent has ended";
         return Err(Error::Usage(format!("--while-pid: {why}")));

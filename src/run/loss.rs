@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The reason for a lost lease, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The nodes' answer, such as "it was released by force".
+    /// The nodes' answers prove the loss. The field says what became of the lease: "it was revoked by …", for example.
     Proof(String),
     Outage(Outage),
     /// The lease was not renewed for this long, and no try has failed: redlock was stopped, or the machine was asleep.
@@ -19,7 +19,7 @@ pub(crate) enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(super) since: Boot,
-    /// The nodes' faults in the first message about this outage; None if there was no message.
+    /// The nodes' faults in the first report of this outage, which `--quiet` suppresses; None before that report.
     pub(super) first: Option<String>,
     /// The nodes' latest faults.
     pub(super) faults: String,

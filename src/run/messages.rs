@@ -91,7 +91,7 @@ impl Messages {
 
     /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
-        // --quiet has suppressed the first faults.
+        // --quiet has suppressed the report of the first faults, which are told now if the latest faults differ.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
             && self.quiet
             && first != faults
@@ -111,7 +111,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was gone when it was released, though it had not run out.
+    /// Reports a lease that was gone at its release, though the lease had not run out since the end of the job.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -168,7 +168,7 @@ impl Messages {
         self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));
     }
 
-    /// Reports a lost lease; the last process of the job ended at `at`.
+    /// Reports a lost lease and the end of its job. At `at` the last process that could be killed was gone.
     pub(super) fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let (when, advice) = match loss {
             Loss::Proof(_) | Loss::Release => ("", ""),
@@ -182,7 +182,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; job stopped{when}{advice}", self.name, text(loss)));
     }
 
-    /// Reports processes that are still there a second after SIGKILL.
+    /// Reports processes that are still there a second after the first SIGKILL.
     pub(super) fn survivors(&self, pids: &[i32]) {
         self.say(&format!(
             "waiting for the job of {} to end: SIGKILL has not ended pid {} yet",

@@ -51,7 +51,8 @@ impl<'a> Supervision<'a> {
         self.renewers[0].timeline.renew_at(lease.valid_until())
     }
 
-    /// Sends the keeper the deadline of the job, and sets the watchdog, unless a lease is known to be lost.
+    /// Sends the keeper the deadline of the job (never, with `--on-lost continue`), and sets the watchdog. Does nothing
+    /// once a lease is known to be lost.
     pub(super) fn send_deadline(&self) {
         if self.loss.get().is_some() {
             return;
@@ -158,7 +159,7 @@ impl<'a> Supervision<'a> {
             Some(killed) => killed,
             None => (self.lapse(), self.kill_job().await),
         };
-        // A job outlives its lease only if redlock and the keeper both stood still for a while.
+        // A job outlives its lease only if redlock stood still for a while, and the keeper stood still or was dead.
         if was_late || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
         } else {
@@ -167,8 +168,8 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss. Unless the job goes on without the lease, a proven loss makes the keeper stop the job; in any
-    /// other loss the keeper is already stopping the job.
+    /// Reports the loss, unless an earlier loss already stops the job. A proven loss makes the keeper stop the job,
+    /// unless the job goes on without the lease. At any other loss the keeper is already stopping the job.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -213,7 +214,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The last lines of the job's error file, as many as the log keeps.
+    /// The last lines that the job wrote to its error file, as many as the log keeps; none if there are none, or if the
+    /// file cannot be read.
     fn last_errors(&self) -> Option<String> {
         let file = self.supervisor.job.task.errors.as_ref()?;
         match files::end_of(file, self.written_before, KEPT + 1) {
@@ -225,7 +227,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Releases a lease, and returns the number of holds that are left, or `None` for a lost lease.
+    /// Releases a lease. Returns the number of holds that are left, or the error of the release; None for a lost lease.
     async fn release(
         &self,
         at: usize,

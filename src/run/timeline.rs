@@ -57,7 +57,7 @@ impl Timeline {
         start + self.node_timeout.min(self.step())
     }
 
-    /// The time of the next try, after one that started at `start` and timed out.
+    /// The time of the next try after a try that started at `start` and timed out.
     pub(crate) fn retry_at(&self, start: Boot) -> Boot {
         start + self.step().min(Duration::from_secs(5))
     }
@@ -124,7 +124,8 @@ mod tests {
         assert_eq!(line(500, None, 250), [125, 203, 281, 203, 281, 360, 360, 443, 493]);
         assert_eq!(line(1000, None, 250), [250, 407, 564, 407, 564, 721, 721, 888, 988]);
         assert_eq!(line(30_000, None, 3000), [7_500, 12_500, 17_500, 10_500, 15_500, 20_500, 23_698, 28_698, 29_698]);
-        // A lease with a long ttl is renewed every ten seconds; after a timeout the next try begins five seconds later.
+        // A lease with a long ttl is renewed every ten seconds. If a try times out, the next try begins five seconds
+        // after the beginning of that try.
         assert_eq!(
             line(3_600_000, None, 3000),
             [10_000, 15_000, 20_000, 13_000, 18_000, 23_000, 3_552_998, 3_562_998, 3_563_998]

@@ -31,7 +31,7 @@ impl Watchdog {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Returns when the time has passed, and no event that came in time has put it off.
+    /// Returns when the time has passed, and no event that came in time has moved the time.
     pub(super) async fn goes_off(&self) {
         loop {
             tokio::select! {

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Boot(u64);
 
 impl Boot {
-    /// Later than any deadline.
+    /// The latest point, which is never reached.
     pub(crate) const NEVER: Boot = Boot(u64::MAX);
 
     /// The point this long after boot.

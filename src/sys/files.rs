@@ -1,4 +1,4 @@
-//! Reading files, and finding commands.
+//! Opening and reading files, and finding commands.
 
 use super::clock::Boot;
 use super::uninterrupted;
@@ -51,7 +51,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match options.create(true).mode(0o600).custom_flags(AT_ONCE.bits()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
-        // ENXIO: the file is a pipe with no reader, and so no regular file.
+        // ENXIO: the file is a pipe without a reader, a socket, or a device that is not there.
         Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
         _ => Err(io::Error::other("it is not a regular file")),
     }

@@ -46,7 +46,7 @@ impl Keyboard {
         self.set(&self.before);
     }
 
-    /// True if this key has been pressed since the last look.
+    /// True if this key has been pressed since the last look; false in the background, where keys are not redlock's.
     pub(crate) fn has(&self, key: u8) -> bool {
         let is_there = || poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
         let mut keys = [0; 64];

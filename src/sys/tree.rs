@@ -1,5 +1,5 @@
-//! Finds, signals and kills the descendants of this process. A detached process ([`process::is_detached`]) does not
-//! count as a descendant.
+//! Finds, signals and kills the descendants of this process, or of another process ([`Descendants`]). A detached child
+//! of this process ([`process::is_detached`]) does not count as a descendant.
 //!
 //! All functions need /proc ([`can_see`]). Except for [`Descendants`], this process must be a subreaper: the parent of
 //! each descendant that loses its parent.
@@ -165,13 +165,13 @@ impl Descendants<'_> {
         Descendants { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
 
-    /// True once all seen processes have ended.
+    /// Looks again. True once the root and all processes found so far have ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.look();
         self.seen.is_empty() && self.root.has_ended()
     }
 
-    /// Sends `signal` and then SIGCONT to all, parents before children.
+    /// Sends `signal` and then SIGCONT to the root and to all descendants, parents before children.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         let mut round = KillRound::default();
         let mut count = |pid, sent| match sent {
@@ -215,8 +215,8 @@ impl Descendants<'_> {
         self.for_each(&mut |_, _| ());
     }
 
-    /// Drops the processes that have ended, adds the new descendants, and calls `act` for each. Never finds this
-    /// process.
+    /// Drops the processes that [`present`] does not find, adds the new descendants, and calls `act` for each process.
+    /// Never finds this process.
     fn for_each(&mut self, act: &mut dyn FnMut(&Process, &Handle)) {
         let mut known: HashSet<i32> = self.seen.iter().map(|process| process.pid).chain([own_pid()]).collect();
         let mut queue: VecDeque<Process> = self.seen.drain(..).collect();
@@ -296,7 +296,7 @@ fn children_of(pid: i32, single: bool) -> Vec<i32> {
     threads.filter_map(|thread| children_of_thread(thread.path().to_str()?)).flatten().collect()
 }
 
-/// The children of the thread with this directory in /proc.
+/// The children of the thread with this directory in /proc; None if the list cannot be read.
 fn children_of_thread(directory: &str) -> Option<Vec<i32>> {
     let list = fs::read_to_string(format!("{directory}/children")).ok()?;
     Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())

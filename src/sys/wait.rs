@@ -70,7 +70,8 @@ pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Returns at `at`; the time that the machine sleeps counts.
+/// Returns at `at`. The time that the machine sleeps counts, unless `at` is at most [`SHORT`] away, or no descriptor is
+/// free for a timer.
 pub(crate) async fn sleep_until(at: Boot) {
     if at == Boot::NEVER {
         return std::future::pending().await;

@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The errors with which the kernel can answer each call: a signal has come, a resource is short, nothing can be read
-/// or written at present, or the other side is gone.
+/// Errors with which the kernel may answer these calls: a signal has come, a resource is short, nothing can be read or
+/// written at present, or the other side is gone.
 const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_clone, &[Errno::EAGAIN, Errno::ENOMEM]),
     (libc::SYS_connect, &[Errno::EINTR, Errno::EAGAIN, Errno::ECONNREFUSED]),

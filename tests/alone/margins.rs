@@ -1,4 +1,5 @@
-//! How long before the expiry a job is dead, with short leases, large jobs and two busy cores.
+//! How long before the expiry a job is dead, with short leases, large jobs and two busy cores. Also, a short lease
+//! survives the loss of a single request to renew it.
 
 use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, cut_off_many, eventually, redlock, rounds};
 

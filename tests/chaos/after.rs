@@ -61,9 +61,9 @@ fn comes_free(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that each of many waiters gets the lock, that most are called and need no look of their own, and that none
-/// waits for the end of a lease. No newcomer comes meanwhile: a newcomer would call the first in line, and hide a
-/// forgotten call.
+/// Checks that each of many waiters gets the lock, that none waits for the end of a lease, and, with one node, that
+/// most waiters are called and need no look of their own. No newcomer comes meanwhile: a newcomer would call the first
+/// in line, and hide a forgotten call.
 fn race(place: &Place) -> Result<(), String> {
     let (directory, section) = (place.arena.directory.to_str().unwrap(), place.arena.section.to_str().unwrap());
     let (ttl, lock) = (format!("--ttl={TTL_OF_RACE}ms"), format!("{RACE}:x"));

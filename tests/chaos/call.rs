@@ -73,8 +73,8 @@ impl End {
     }
 }
 
-/// Makes the call in this directory, with its output in the files `number.out` and `number.err`, and waits for its end,
-/// for `limit` at most.
+/// Makes the call in this directory, with its output in the files `number.out` and `number.err`, and waits for its end.
+/// A call that lasts longer than `limit` is killed.
 pub(super) fn call(
     mut command: Command,
     environment: &BTreeMap<&'static str, String>,
@@ -99,7 +99,8 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, and then returns no status.
+/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, or when a victim that stands
+/// still at the limit goes on, and then returns no status.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lock whose former holder tries to extend its lease after the lease has ended.
 pub(super) const LATE: &str = "late";
-/// The name, in the results, of calls that hold a lock for long.
+/// The kind, in the results, of the calls of [`Contender::hold`].
 const HOLD: &str = "run, long";
 
 /// All that the contenders of an attack share.
@@ -386,7 +386,7 @@ impl Contender<'_> {
     }
 }
 
-/// A call of the binary under attack.
+/// A call of redlock with these arguments.
 pub(super) fn redlock(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.args(arguments);

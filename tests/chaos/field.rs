@@ -78,9 +78,9 @@ enum Kind {
 pub(super) enum Fault {
     /// A way to one server, or to all servers, misbehaves for a time.
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
-    /// Every open connection on a way becomes half-open.
+    /// Every open connection on a way to one server becomes half-open.
     HalfOpen { path: usize, server: usize },
-    /// One direction of every open connection on a way ends.
+    /// One direction of every open connection on a way to one server ends.
     HalfClose { path: usize, server: usize, direction: Shutdown },
     /// A server stands still.
     Stop { server: usize, lasts: Duration },
@@ -93,7 +93,7 @@ pub(super) enum Fault {
     /// Nothing gets through on the first way ([`PATHS`]) for longer than the shortest lease. Contenders on other ways
     /// want the locks of contenders on the first way.
     Outage(Duration),
-    /// A lock's slot moves to another master.
+    /// The hash slot of this lock moves to another master.
     Move(&'static str),
     /// The master of this lock is killed, its replica takes over, and the old master comes back as a replica.
     FailOver(&'static str),
@@ -132,7 +132,8 @@ impl Field {
         Kind::Masters { servers, paths, clocks }
     }
 
-    /// The variables by which a contender finds these servers, on one of the ways.
+    /// The variables of a contender: the servers' addresses (on the contender's way, if there are ways), and, as far as
+    /// these servers need them, the quarantine, the clock of the contender's host and the number of replicas.
     pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
         let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
@@ -382,7 +383,7 @@ impl Field {
         forgot_at.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
     }
 
-    /// The keys that are left on the servers, apart from the memory and the counters.
+    /// The keys that are left on the servers, apart from keys that outlive their lock (`is_memory`).
     pub(super) fn left(&self) -> Vec<String> {
         let servers: Vec<&Redis> = match &self.kind {
             Kind::Masters { servers, .. } => servers.iter().collect(),

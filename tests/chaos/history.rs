@@ -28,9 +28,9 @@ pub(super) enum Event {
     /// The section has entered, and no other section conflicts with it.
     Enter,
     Leave,
-    /// Another section, which redlock supervises, is alive.
+    /// A conflicting section, which redlock supervises, is alive.
     Overlap,
-    /// Another section, which ends by its own clock, has entered and not left yet.
+    /// A conflicting section, which ends by its own clock, has entered and not left yet.
     Beside,
 }
 
@@ -175,7 +175,8 @@ pub(super) struct Judgement {
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
-/// Judges a history. Until `remembered_until`, no number of `--newest` may follow a larger one.
+/// Judges a history. Until `remembered_until` (microseconds of [`now`]), no number of `--newest` may follow a larger
+/// number.
 pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
     let mut judgement = Judgement::default();
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
@@ -194,8 +195,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // A section past its time, the older section or the newcomer, is only late, as a script that renews
-                // nothing may be. If both sections are within their time, the lock was granted twice.
+                // If the older section or the newcomer is past its time, that section is only late, as a script that
+                // renews nothing may be. Otherwise the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)

@@ -29,9 +29,9 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
-/// the first way, which has the outages. So CONTENDERS is a multiple of PATHS.
+/// the first way to the servers, which has the outages. So CONTENDERS is a multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
-/// How long an attack of `make test` lasts. The checks after the attack take about as long again.
+/// How long an attack of `make test` lasts. The checks after the attack take some 8 s more.
 const SHORT: Duration = Duration::from_secs(12);
 /// How long an attack of `make chaos` lasts at most; then another begins on fresh servers.
 const ROUND: Duration = Duration::from_secs(90);
@@ -241,8 +241,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes the fault after that time.
-/// Returns when nothing is left to carry out or to undo.
+/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes the fault after that time, or
+/// before a fault that needs all servers. Returns when nothing is left to carry out or to undo.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();

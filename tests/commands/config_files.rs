@@ -104,7 +104,7 @@ fn verbose_says_which_file_was_left_out() {
 
 #[test]
 fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
-    // The file may name the nodes: another Redis would be another lock.
+    // The file may name the nodes. A lock on another Redis would be another lock.
     for which in [Which::Users, Which::Systems] {
         for line in ["acquire --name backup", "run -q -E 0 --name backup -- true", "wait -q backup", "status -q backup"]
         {

@@ -1,6 +1,6 @@
 //! A call that names no server uses the default address, and says so if a lock or the exit status depends on the
-//! server. A call with a variable such as REDLOCK_URL, which means the address, is refused. Both hold with -q too, with
-//! or without a Redis on this machine.
+//! server. A variable such as REDLOCK_URL probably means the address: a call with such a variable is refused, unless
+//! redlock's own settings name the server. Both hold with -q too, with or without a Redis on this machine.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
             }
         }
     }
-    // A call that names the default address itself is told nothing.
+    // A call that itself names the default address gets no such line.
     for line in calls().filter(|line| line.starts_with("-q")) {
         call(&network, &line).env("REDIS_URL", "redis://127.0.0.1").stdout(any()).run();
         call(&network, &line).env("REDLOCK_REDIS", "redis://127.0.0.1:6379").stdout(any()).run();

@@ -358,7 +358,7 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         let said = Checkup::of(Test::new(url.as_str()), 69);
         said.says("fail", "scripts", &[missing, "ACL SETUSER job resetkeys"]);
         redis.command(&said.advice().split(' ').collect::<Vec<_>>());
-        // The pasted rule is all that redlock needs. It does not allow CONFIG.
+        // The pasted rule allows all that locks need, but not CONFIG, so doctor does not learn of persistence.
         let said = Checkup::of(Test::new(url.as_str()), 0);
         said.says("ok", "scripts", &[]);
         assert_eq!(said.that("unknown"), ["persistence"]);
@@ -410,7 +410,7 @@ fn what_a_server_does_not_tell_is_unknown() {
         let url = user(&redis, &[&["~*", "&*", "+@all"], rights].concat());
         let said = Checkup::of(Test::new(url.as_str()), 0);
         assert_eq!(said.that("unknown"), unknown, "{rights:?}");
-        // Doctor warns of each missing right except CONFIG, which no other command uses.
+        // Doctor warns of each missing right except CONFIG, which only doctor uses.
         let asked = if rights == ["-config"] { vec![] } else { vec!["scripts"] };
         assert_eq!(said.that("warn"), asked, "{rights:?}");
         redlock(url.as_str(), "doctor")

@@ -153,7 +153,6 @@ impl Scene {
         job
     }
 
-    /// Ends the job in this way.
     fn end(&mut self, way: Way) {
         match way {
             Way::Exit(_) => self.go(),
@@ -194,7 +193,7 @@ impl Scene {
             assert_eq!(run["revoked_by"], format!("{user}@{host}"));
         }
         // The run lasted at least as long as its job's trace, and at most as long as the whole call; after the death of
-        // redlock, as long as the lease.
+        // redlock, at most a ttl longer.
         let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
         let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };
         // A lease that is freed by force ends before its job.

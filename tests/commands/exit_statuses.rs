@@ -22,7 +22,7 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// The end of a pipe that nobody reads.
+/// The writing end of a pipe that nobody reads.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -1,5 +1,6 @@
-//! The tests of flock(1), run against redlock: a small shim turns flock's options into redlock's. flock waits and exits
-//! with 1 where redlock by default tries once and exits with 75; flock's lock is a file, redlock's a name.
+//! The tests of flock(1), run against redlock: a small shim turns flock's options into redlock's. By default flock
+//! waits, and redlock tries once. A call that does not get the lock exits with 1 in flock, with 75 in redlock. flock's
+//! lock is a file, redlock's a name.
 
 use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually};
 use nix::sys::signal::Signal;

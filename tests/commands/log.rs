@@ -1,4 +1,5 @@
-//! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb.
+//! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb. Also `--once-per`,
+//! `--ran-within` and metrics, which read the same memory of runs.
 
 use super::memory::part;
 use crate::support::{
@@ -161,7 +162,7 @@ fn a_node_that_has_not_heard_of_the_end_does_not_make_the_run_go_on() {
 fn what_an_older_version_takes_and_releases_is_not_taken_for_a_run_that_goes_on() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    // DEL is the release of an older version, SET its take.
+    // DEL stands for a release by an older version without a log, SET for a take by that version.
     redis.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
     redis.command(&["SET", "redlock:backup", "5294ecab887e4ad3880ccf24c8387183", "PX", "60000"]);
     assert_eq!(outcomes(&redis, "backup"), ["expired"]);

@@ -13,7 +13,7 @@ const LINES: [(&str, &str); 156] = [
     ("doctor x", "'x'; redlock doctor"),
     ("completions bash zsh", "'zsh'; redlock completions SHELL"),
     ("run x true", "put -- before the command: redlock run NAME -- COMMAND"),
-    // Missing names, commands and values.
+    // Missing names, commands, options and values.
     ("acquire", "missing lock name: redlock acquire NAME"),
     ("wait", "missing lock name: redlock wait NAME"),
     ("run x", "missing command: redlock run NAME -- COMMAND"),

@@ -1,6 +1,6 @@
 //! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again within the
-//! period, whatever fails or restarts, and if clocks change by less than the period. No call is refused for longer than
-//! twice the period.
+//! period, whatever fails or restarts, even if clocks change by less than the period. No call is refused for longer
+//! than twice the period.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -20,7 +20,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts' jobs fail `failures` times, then succeed.
+    /// Of all hosts' jobs together, the first `failures` fail, and all later ones succeed.
     fn new(masters: Vec<Redis>, failures: usize) -> Hosts {
         let directory = Arc::new(Directory::new());
         let job = format!(
@@ -91,7 +91,7 @@ fn restarts_in_between_repeat_no_success() {
     }
 }
 
-/// Two of three masters forget the success, and grant at once. The third tells the success late, and it still counts.
+/// Two of three masters forget the success, and grant at once. The third tells of the success late; the success counts.
 #[test]
 fn a_success_that_a_slow_master_alone_knows_counts() {
     let masters = several(3);
@@ -108,7 +108,7 @@ fn a_success_that_a_slow_master_alone_knows_counts() {
 #[test]
 fn clocks_that_change_let_no_second_run_in_unless_that_is_due_by_all_of_them() {
     for masters in [1, 3] {
-        // The clocks change by an hour, forth and back.
+        // The clocks change by an hour, forward or back.
         for (before, after) in [(ms(0), HOUR), (HOUR, ms(0))] {
             let hosts = Hosts::ahead(masters, before);
             hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
@@ -159,7 +159,7 @@ fn allowed() -> Vec<String> {
     rule.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Calls the same line on two hosts, one after the other; returns the number of jobs that ran, and the messages.
+/// Makes the same call twice, as two hosts would; returns the number of jobs that ran, and the messages.
 fn two_hosts(redis: &Redis) -> (usize, String) {
     let url = redis.tcp_url().replace("redis://", "redis://locks@");
     let line = "run backup -q -E 0 --ttl 10s --once-per 1h -- echo ran";

@@ -2,7 +2,7 @@
 
 use crate::support::{Pattern, Redis, SOON, any, eventually, like, myself, redlock, regex, release, status};
 
-/// Takes a lease with these options, and returns its token.
+/// Runs `redlock acquire` with this name and these options, and returns the token.
 #[track_caller]
 fn take(redis: &Redis, line: &str) -> String {
     redlock(redis, format!("acquire {line}")).token()

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
-/// A lock's JSON without the values that differ from run to run: true stands for null, false for any other value.
+/// A lock's JSON without the values that differ from run to run. In a holder, true stands for null, and false for any
+/// other value; each node is named `socket`.
 fn steady(mut object: Value) -> Value {
     for holder in object["holders"].as_array_mut().unwrap() {
         for field in ["pid", "acquired_at", "held_ms", "fencing_token", "lease_ms"] {
@@ -320,7 +321,7 @@ fn several_names_and_patterns_list_what_matches() {
         rows.join(", ")
     };
     assert_eq!(names(&["job-*"]), "job-1 held, job-2 held");
-    // Nothing but the * is special.
+    // In a pattern, only the * is special.
     assert_eq!(names(&["job?*"]), "job? held");
     assert_eq!(names(&["other", "no-such", "*-2", "other"]), "job-2 held, no-such free, other held");
     assert_eq!(names(&["--name", "other", "job-1"]), "job-1 held, other held");
@@ -362,7 +363,7 @@ fn a_long_name_makes_its_own_line_longer_and_no_other() {
     }
     let table = redlock(&redis, "status -a").text();
     let log = redlock(&redis, "log").text();
-    // The next column begins at its usual place behind the short name, and two columns behind the long name.
+    // Behind the short name the next column begins at its usual place, behind the long name after two spaces.
     for name in [format!("backup{:36}", ""), format!("{long}  ")] {
         for text in [&table, &log] {
             assert!(text.split_once(&name).is_some_and(|(_, rest)| !rest.starts_with([' ', '\n'])), "{text}");

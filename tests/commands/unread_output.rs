@@ -56,7 +56,7 @@ impl Unread {
         test.stderr_to(self.end.try_clone().unwrap()).spawn()
     }
 
-    /// Checks that the call ends soon.
+    /// Checks that the call ends soon, as the test expects, and leaves the output blocking.
     #[track_caller]
     fn ends(&self, mut call: Running) -> Finished {
         let start = Instant::now();

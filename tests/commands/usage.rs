@@ -1,5 +1,5 @@
 //! Calls that are refused with 64 before any Redis is contacted, words that are accepted in more than one form, and the
-//! help. `mistakes.rs` has the words of each refusal.
+//! help. `mistakes.rs` has further refusals, word for word.
 
 use crate::support::{Redis, Test, at_last, message, redlock, when};
 use std::ffi::OsStr;
@@ -114,7 +114,7 @@ fn the_habits_of_flock_are_served() {
 #[test]
 fn a_grace_that_does_not_fit_names_the_largest_that_does() {
     let server = Untouched::new();
-    // The largest grace with a ttl of 1 s: 988 − 100 − 250 − 150 ms.
+    // The largest grace with a ttl of 1 s, in ms: 988 (ttl − drift) − 100 (margin) − 250 (first try) − 150 (3 tries).
     let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
     server.refuses(&[&run[..], &["489ms", "--", "true"]].concat(), ["grace", "488"]);
     server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "488"]);

@@ -47,7 +47,7 @@ fn a_server_that_never_answers_does_not_prolong_the_wait() {
     let proxy = Proxy::new(&redis, Mode::BlackHole);
     let arguments = ["wait", "-q", "backup", "--timeout", "5s", "--node-timeout", "4s"];
     let finished = Test::new(proxy.url().as_str()).args(arguments).fails(69, ["\"backup\"", "timed out"]).run();
-    // A second look, which begins after 4.5 s, would end at 8.5 s.
+    // The second look begins after 4.5 s, and would time out after 8.5 s if the wait did not end after 5 s.
     assert!((ms(5_000)..ms(8_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
 }
 

@@ -17,8 +17,8 @@ const TTL: Duration = ms(4000);
 /// The first commands of a script that takes the lock for itself.
 const TAKE: &str = "token=$(redlock acquire --name backup --ttl 4s --while-pid $$) || exit; echo \"$token\"; ";
 
-/// Returns a script that has taken the lock, the token, and the other end of the script's standard input. `rest`: the
-/// script's commands after TAKE.
+/// Starts a script that takes the lock, with the commands `rest` after TAKE. Once the lock is taken, returns the
+/// script, the token, and the writing end of the script's standard input.
 #[track_caller]
 fn script<W: Where + ?Sized>(
     servers: &W,
@@ -132,7 +132,7 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
     ] {
         let redis = Redis::start();
         // A child that ignores SIGTERM, one in another session, and a stopped one. The first also ignores SIGHUP: when
-        // the script dies, Linux sends SIGHUP to its group, since one of the group's processes is stopped (setpgid(2)).
+        // the script dies, Linux sends SIGHUP to the script's group, since a process there is stopped (setpgid(2)).
         let rest = "(trap '' TERM HUP; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
         let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
         script.prints("ready");
@@ -145,8 +145,8 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 #[test]
 fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
-    // Each loop forks every 10 ms, and ignores SIGTERM. No loop ignores SIGHUP: when the script dies, Linux wakes the
-    // stopped processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by itself.
+    // Each loop forks every 10 ms, and ignores SIGTERM, but not SIGHUP: when the script dies, Linux wakes the stopped
+    // processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by itself.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
     let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";

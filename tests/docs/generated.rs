@@ -1,6 +1,6 @@
 //! Makes completions/ and man/ from the definition of the command line and the texts in man/src/ and completions/src/,
 //! and compares them with the files of the repository. A test does this, so that no user's build pays for it. `make
-//! man` writes the files again.
+//! man` writes the files again. Another test checks the ACL rule in redlock.man.
 //!
 //! The texts in man/src/ are man(7) without its escapes: hyphens, tildes and quotes stand for themselves. The pages get
 //! the escapes, so that users can copy these characters from a terminal. The text before the first `.SH` of a page goes

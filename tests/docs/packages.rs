@@ -195,7 +195,7 @@ fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
-/// A job of the installed redlock, and its waiter, do not notice an upgrade.
+/// Checks that a job of the installed redlock, and a waiter for the same lock, do not notice `upgrade`.
 #[track_caller]
 fn is_not_noticed_by_a_job(debian: &Debian, upgrade: impl FnOnce() -> Finished) {
     let (redis, program) = (Redis::start(), debian.root.join("usr/bin/redlock"));

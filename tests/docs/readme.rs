@@ -1,5 +1,5 @@
-//! Runs the examples of README.md and of the manual, almost as they stand there, on a real server, with stubs for the
-//! commands that the examples mention.
+//! Runs the examples of README.md and of the manual that a test can run, almost as they stand there, on a real server,
+//! with stubs for the commands that the examples mention.
 
 use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
@@ -100,7 +100,7 @@ impl Scene {
             .stdout(any())
     }
 
-    /// Runs a script, which must leave no lock behind, unless the script has --hold-at-least.
+    /// Runs a script. It must leave a lock behind if it has --hold-at-least, and otherwise none.
     fn script(&self, shell: &str, text: &str) {
         let mut text = self.adapt(text);
         if text.contains("local:") {
@@ -158,7 +158,7 @@ impl Scene {
         self.script("sh", &format!("set -e\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
 
-    /// Runs each line behind a `$`, and compares what it prints with the example.
+    /// Runs each line that begins with `$`, and compares the output with the example.
     fn console(&self, text: &str) {
         let text = self.adapt(text);
         let mut script = String::from("exec 2>&1; show() { before=$?; printf '%s\\n' \"$1\"; return $before; }\n");

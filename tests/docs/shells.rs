@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // Neither files nor programs are completed here, nor the dash of an option where no word can stand.
+    // Here TAB completes no file and no program, and adds no dash of an option where no word can stand.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),

@@ -52,7 +52,7 @@ fn found_once() {
     assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
     assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
     assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
-    // A message longer than the buffer for a slow reader.
+    // A message longer than the buffer for standard error.
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
     // A label that another program has written, in the metrics.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);

@@ -29,7 +29,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         if chance.percent(25) {
             let _: redis::Value = redis::cmd("DEL").arg(&key).query(&mut connection).unwrap();
         }
-        // If the key has another type, the command fails, and the key stays as it is.
+        // If the key has another type, any command but SET fails, and the key stays as it is.
         let _ = write(chance, &key).query::<redis::Value>(&mut connection);
         if chance.percent(30) {
             let ttl = chance.one_of(&[1_u64, 500, 60_000, 1 << 45]);

@@ -445,8 +445,8 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     }
 }
 
-/// Uses each kind of claim: first two readers, and a writer that waits until they are gone; then two slots, one of them
-/// with a job that is renewed. At the end the lock is free.
+/// Uses each kind of claim: first two readers, and a writer that waits until the readers are gone; then two slots, one
+/// of them for a job whose lease is renewed. At the end the lock is free.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

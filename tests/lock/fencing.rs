@@ -1,4 +1,5 @@
-//! Fencing tokens: one number for each lease, only ever growing, whatever happens to leases and nodes.
+//! Fencing tokens: the number of each lease is larger than all numbers before (for a reader: no smaller), whatever
+//! happens to leases and nodes.
 
 use crate::support::{
     Contenders, Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, lapsed, like, ms, redlock, release, several,
@@ -140,7 +141,7 @@ fn over_several_masters_it_grows_whichever_majority_is_left() {
     let ahead = now_ms() + 1_000_000_000;
     nodes[0].command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, mut last) = take(&nodes);
-    // All nodes must be free: once one node is down, the next grant needs both others.
+    // The lock must be free on all nodes: once one node is down, the next grant needs both others.
     release(&nodes, "backup", &token);
     eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
     for round in 0..12 {
@@ -231,8 +232,8 @@ fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
         assert!(nodes[0].get(COUNTER).is_none(), "the master has forgotten it");
         read(&nodes) == written
     });
-    // Of the two masters that know the number, one stays. That counter may not be the last writer's, so redlock uses
-    // the clock.
+    // Of the two masters that know the number, one stays. This master's counter may not be the last writer's, so
+    // redlock uses the clock.
     nodes[0].restart();
     nodes[2].kill();
     let clock = read(&nodes);

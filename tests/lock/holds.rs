@@ -200,7 +200,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     inside("run a -- echo never", reenter);
     inside("run -q a --wait -- echo never", reenter);
     inside("acquire a", reenter);
-    // Even -q and -E 0 do not make this refusal a success, since such a job never runs.
+    // Even -q and -E 0 do not make this refusal a success, since the inner job can never run.
     inside("run a -q -E 0 -- echo never", reenter);
     // A call that does not accept --reentrant is not advised to use it.
     let leave = "; waiting for it would never end";
@@ -268,7 +268,7 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
 #[test]
 fn an_inner_job_renews_for_the_outer_one() {
     let redis = Redis::start();
-    // The outer lease alone would end before the inner job: the inner run renews it.
+    // Without a renewal, the outer lease would end before the inner job: the inner run renews the lease.
     let token = acquire_for(&redis, "backup", "4s");
     let test = redlock(&redis, "run -q --reentrant backup --ttl 4s -- sleep 5");
     test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();

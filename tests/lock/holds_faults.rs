@@ -28,7 +28,8 @@ fn holds<W: Where + ?Sized>(servers: &W) -> serde_json::Value {
     status(servers, "backup")["holders"][0]["holds"].clone()
 }
 
-/// Ends the outer job. The inner run still has the lock, and renews the lease until the inner job has ended, too.
+/// Ends the outer job, then the inner. Checks that in between the inner run has the lock on all nodes, and renews the
+/// lease.
 #[track_caller]
 fn the_inner_keeps_it<W: Where + ?Sized>(
     servers: &W,

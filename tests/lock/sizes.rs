@@ -1,4 +1,5 @@
-//! Thousands hold a lock, wait for it, or have died: one script deals with all of them.
+//! Thousands hold a lock, wait for the lock, or have died: one script deals with all of them. Thousands of locks are
+//! listed in little memory.
 
 use super::claims::job;
 use crate::support::reset_command_calls;

@@ -12,7 +12,7 @@ fn cost(name: &str) -> u64 {
     cost.captures(&script).unwrap_or_else(|| panic!("{name} says no cost"))[1].parse().unwrap()
 }
 
-/// How many commands scripts have called on this server.
+/// How many commands scripts have called on this server since its statistics were reset.
 fn calls(redis: &Redis) -> u64 {
     let stats: String = redis.query(&["INFO", "commandstats"]);
     let stats = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Token → run that goes on.
+    /// Token → run that goes on, or whose lease has run out without a release.
     pub(super) open: BTreeMap<String, Json>,
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
     /// The runs that the last call has cut off the log. If several runs ended in the same millisecond, the script may
-    /// cut off another of them.
+    /// have cut off another of these runs.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
@@ -46,7 +46,7 @@ fn has_outcome(run: &Json) -> bool {
     ["x", "s", "o"].iter().any(|name| run[name].is_string())
 }
 
-/// Whether the run's release has told its end. The outcomes lost, revoked and expired do not count.
+/// True if the release has told the end of the run. The outcomes lost, revoked and expired do not count.
 fn is_told(run: &Json) -> bool {
     run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
 }
@@ -134,7 +134,7 @@ impl Model {
         }
     }
 
-    /// Puts runs into the log, in the order of their ends, and keeps the newest `most`.
+    /// Puts runs into the log, in the order of their ends, and keeps the newest `most` (None: all).
     fn push(&mut self, runs: Vec<Json>, most: Option<i64>) {
         let log = &mut self.memory.log;
         log.splice(0..0, runs.into_iter().rev());
@@ -147,7 +147,7 @@ impl Model {
         self.memory.cut.extend(cut);
     }
 
-    /// Keeps this run as the last one with this result, unless the run kept so far ended later.
+    /// Keeps this run as the last run with this result, unless the run kept so far ended later.
     fn keep_last(&mut self, run: &Json, result: &'static str) {
         let runs = &mut self.memory.runs;
         if runs.get(result).map_or(0, ended_at) <= ended_at(run) {
@@ -306,7 +306,7 @@ impl Model {
         }
     }
 
-    /// The ms since the host's last call, unless a waiter makes this call.
+    /// The ms since the host's last call; None if no call is known, or if a waiter makes this call.
     pub(super) fn came_before(&self) -> Option<i64> {
         let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
         last.map(|last| self.ms() - last / 10)

@@ -140,7 +140,7 @@ impl Scripts {
         Scripts { connection, scripts: scripts().into_iter().map(changed).collect() }
     }
 
-    /// The scripts on a server that seems to have this uptime.
+    /// The scripts on a server that seems to have this uptime (s).
     fn aged(connection: Connection, uptime: &str) -> Scripts {
         let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
         let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");

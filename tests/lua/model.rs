@@ -39,7 +39,7 @@ pub(super) struct Model {
     /// Token → deadline in ms.
     pub(super) members: Timed<Scores>,
     pub(super) slots: Scores,
-    /// Hold → time of its entry.
+    /// Hold → time of its entry in µs; `base` → 0.
     pub(super) holds: Timed<Scores>,
     pub(super) counter: Option<i64>,
     /// Slot → its counter; `all` → the largest of these.
@@ -56,7 +56,7 @@ pub(super) struct Model {
     pub(super) args: BTreeMap<&'static str, String>,
 }
 
-/// The result of calling the first in line. `NotCalled`: its claim does not fit, or the lock is reserved already.
+/// The result of calling the first waiter. `NotCalled`: the waiter's claim does not fit, or the lock is reserved.
 enum Next {
     Called(String),
     LineIsEmpty,
@@ -82,7 +82,7 @@ fn node() -> Json {
     json!(format!("{UPTIME_S} {RUN_ID}"))
 }
 
-/// A call and its arguments, and who has the lock.
+/// Calls and their arguments, deletions by others, and who has the lock.
 impl Model {
     pub(super) fn new(us: i64) -> Model {
         Model { us, ..Model::default() }
@@ -182,7 +182,7 @@ impl Model {
         record
     }
 
-    /// Who has revoked this record's lease, either this lease alone, or all members that were there.
+    /// The user who has revoked the lease of this record, alone or with all members of that time. None if nobody has.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -467,7 +467,8 @@ impl Model {
         }
     }
 
-    /// Calls the first live waiter in line if its claim fits, unless the lock is reserved already.
+    /// Calls the first live waiter in line if its claim fits, unless the lock is reserved already. If `me`, the waiter
+    /// that asks, is the first, only takes `me` out of the line.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -557,7 +558,8 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// A take while the lock is not reserved: calls the first in line, which may be the waiter that asks.
+    /// A take while the lock is not reserved: grants if the line is empty, else calls the first in line, which may be
+    /// the waiter that asks.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();

@@ -187,8 +187,8 @@ impl Run<'_> {
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
-    /// The value of an argument, for a word in a [`Described`]: a word in capitals stands for a value of the present
-    /// state, any other word for itself.
+    /// The value of an argument, for a word in a [`Described`]: a word in capitals stands for a random value or a value
+    /// of the present state, any other word for itself.
     fn value(&mut self, name: &str) -> String {
         let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
@@ -199,7 +199,7 @@ impl Run<'_> {
             "TTL" => self.chance.one_of(&TTLS).to_string(),
             // A number near the counter of fencing tokens.
             "NUMBER" => (self.model.counter.unwrap_or(3) + self.chance.one_of(&[-2, -1, 0, 1, 2])).max(0).to_string(),
-            // For how long the run has gone on.
+            // The time for which the run has gone on, in ms.
             "SINCE" => self.model.memory.open.get(&token).map_or(0, |run| self.model.ms() - began_at(run)).to_string(),
             _ => name.to_owned(),
         }
@@ -235,8 +235,8 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the arguments of a release fit together: the release of a `run` tells the whole run except the run's
-    /// beginning, a release by token alone tells no run.
+    /// Makes the arguments of a release fit together. With `began` and `entry` a release tells of a run, as the release
+    /// of `run` does; without one of these two, a release tells of no run, as a release by token alone.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;

@@ -48,7 +48,7 @@ fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     assert_eq!(scripts.run("release", "token=t hold=a").word(), "still-held");
     assert_eq!(scripts.run("release", "token=t hold=base keep=90000"), word("released"));
     redis.command(&["DEL", LOCK]);
-    // On a server without a run_id, a re-creation must name none.
+    // Where INFO is refused, a re-creation must name no run_id.
     assert_eq!(scripts.recreate("t", ANOTHER_RUN).word(), "restarted");
     assert_eq!(scripts.recreate("t", "").word(), "extended");
     assert_eq!(scripts.run("revoke", "by=me force=1").word(), "released");

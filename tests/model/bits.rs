@@ -30,7 +30,8 @@ pub(super) struct Bits {
     at: u32,
 }
 
-/// A value that fits into a part of a word. A structure knows its width, and ignores `width`.
+/// A value that fits into a part of a word. `width`: the bits of the value, or of each item of an array. A structure
+/// ignores `width`.
 pub(super) trait Field: Copy {
     fn put(self, bits: &mut Bits, width: u32);
     fn get(bits: &mut Bits, width: u32) -> Self;
@@ -86,7 +87,7 @@ impl<T: Field + Default, const N: usize> Field for [T; N] {
     }
 }
 
-/// An enum of a few values; the first is the default.
+/// An enum of a few variants; the first variant is the default.
 macro_rules! variants {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident),* $(,)? }) => {
         $(#[$doc])*
@@ -107,7 +108,7 @@ macro_rules! variants {
     };
 }
 
-/// A structure of fields, each with its width in bits.
+/// A structure of fields. A field has a width in bits, unless the field is a structure, or an array of structures.
 macro_rules! packed {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty $(= $width:literal)?),* $(,)? }) => {
         $(#[$doc])*

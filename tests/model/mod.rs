@@ -21,17 +21,18 @@ mod tokens;
 use lease::{Bounds, Claim, Held, Without, without};
 use search::{MOST, is_clean, is_clean_so_far, search};
 
-/// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
+/// Two clients and three nodes, one of which may restart. The first client has the lock on all nodes, and the second
+/// client tries once to take the lock.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
 /// As [`TWO`], but the first client may have the lock on a quorum only.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
 /// `release --force` against one client, on nodes that do not restart.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
-/// As [`FORCE`], on nodes that restart, but forget nothing.
+/// As [`FORCE`], on nodes that may restart, but forget nothing.
 const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
-/// As [`FORCE_RESTARTED`], without a quarantine.
+/// As [`FORCE_RESTARTED`], without a quarantine; the client has the lock on all nodes.
 const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
-/// As [`FORCE`], and another client comes.
+/// As [`FORCE`], but the client has the lock on all nodes, and a second client tries once to take the lock.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
 /// One node, which may restart twice, and forgets everything each time.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };

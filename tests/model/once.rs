@@ -1,8 +1,9 @@
 //! The success that `--once-per` asks for, as one node keeps it. Words of runs reach the node: a success, or a loss,
 //! which takes the run's success back. Each word may come late, more than once, and in any order.
 //!
-//! What must hold: the node finds the newest run that has told a success and no loss. Only if the two newest of all
-//! runs that have told anything were both lost, the node may find none. A word that is repeated changes nothing.
+//! What must hold: the node finds the newest run that has told a success and no loss. If the two newest of all runs
+//! that have told anything were both lost, the node may find no run instead. A word that is repeated, or a success that
+//! comes after the loss, changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
@@ -36,7 +37,7 @@ enum Without {
 bounds! { Bounds {} }
 
 variants! {
-    /// All that the node was told of a run.
+    /// The words that the node was told of a run: a loss counts, whatever else was told.
     Told { Nothing, Success, Loss }
 }
 
@@ -87,7 +88,7 @@ impl Bounds {
 
     /// A word of this run arrives.
     fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Checked {
-        // The server subtracts the age that a word tells from its own clock, so a late word makes its run look newer.
+        // Without `ByFence`, the server subtracts the age that a word tells from the server's clock.
         let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
         let order = if self.is(Without::ByFence) { age } else { number };
         let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);
@@ -106,7 +107,7 @@ fn check(state: &State) -> Checked {
     let newest_first: Vec<(u8, Told)> = told.collect::<Vec<_>>().into_iter().rev().collect();
     let are_both_lost = newest_first.len() > 1 && newest_first[..2].iter().all(|(_, told)| *told == Told::Loss);
     let success = newest_first.iter().find(|(_, told)| *told == Told::Success).map_or(0, |(number, _)| *number);
-    // TAKE reads the first run that was not lost.
+    // TAKE reads the first of the kept runs, or the second if the first was lost.
     let found = state.kept.iter().find(|run| run.number > 0 && !run.lost).map_or(0, |run| run.number);
     match found {
         _ if found == success => Ok(()),

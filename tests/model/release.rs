@@ -65,14 +65,14 @@ variants! {
         Ended,
         /// The release is under way.
         Saying,
-        /// The answers to the release.
+        /// This phase and the next four are the answers to the release.
         Released,
         Gone,
         GoneOnAnotherRun,
         Other,
         /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
-        /// This phase and the next two are the client's results: all is well, the lease was lost, or that is unknown.
+        /// This phase and the next two are the client's results: all is well, the lease was lost, or neither is known.
         Fine,
         Lost,
         Unknown,
@@ -181,7 +181,7 @@ impl Bounds {
     fn restart(&self, state: &mut State) {
         state.restarts -= 1;
         state.run += 1;
-        // Requests that the server had received are lost.
+        // The requests under way are lost with their connections.
         state.late = [LateCopy::default(); 2];
         if state.phase == Phase::Saying {
             state.phase = Phase::Ended;
@@ -189,7 +189,7 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // If the lease was taken away, or the node had confirmed an end of the run, the node does not know it now.
+            // If the lease was taken away, or the node had confirmed an end of the run, the node has forgotten this.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }

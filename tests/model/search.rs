@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Instant;
 
-/// More states than any of the searches has: a search that reaches this number is incomplete.
+/// More states than any search has that must see all states: such a search fails if it reaches this number.
 pub(super) const MOST: usize = 20_000_000;
 /// The fault of a search in which a [`Hope`] may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
@@ -71,7 +71,7 @@ pub(super) enum Hope {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) states: usize,
-    /// How many steps have been searched completely.
+    /// How many steps have been searched completely; 0 if a step went wrong.
     pub(super) depth: usize,
     /// The search stopped at its bound, before all states were seen.
     pub(super) cut: bool,
@@ -83,7 +83,8 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way to the fault, without the faulty state.
     pub(super) trace: Vec<String>,
-    /// If a hope may stay open for ever: states in which it stays open, from the last state of `trace` on.
+    /// If a hope may stay open for ever: the states of a way on which the hope stays open, from the last state of
+    /// `trace` on. Else empty.
     pub(super) circle: Vec<String>,
 }
 
@@ -157,8 +158,9 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The first state from which the hope may stay open for ever, and the states of a way on which it stays open. From
-    /// each such state some step (where chance decides: every step) leads to another such state, or there is no step.
+    /// The first state from which the hope may stay open for ever, and the states of a way on which the hope stays
+    /// open; None if there is no such state. From such a state no step is possible, or some step (where chance decides:
+    /// every step) leads to such a state.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -238,8 +240,8 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Checks that nothing goes wrong in the first `most` states, and that these are all states, or all states of the first
-/// `steps` steps.
+/// Checks that nothing goes wrong in the first `most` states, and that these contain all states, or at least all states
+/// of the first `steps` steps.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -269,8 +271,8 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     note(space, &format!("fault {steps}"), found.states, start);
 }
 
-/// Writes a line on the search for `make model`, into the file that TEST_MODELS names: states, seconds, how far the
-/// search went or after how many steps it found the fault, and the bounds that are not 0, false or `Nothing`.
+/// For `make model`: if TEST_MODELS names a file, adds a line about the search to the file: test, states, seconds, how
+/// far the search went or after how many steps it found the fault, and the bounds that are not 0, false or `Nothing`.
 fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
     let Some(file) = std::env::var_os("TEST_MODELS") else { return };
     let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());

@@ -51,7 +51,7 @@ variants! {
         Asked,
         /// The node has granted the lease, and the client may have heard of the grant.
         Granted,
-        /// The client has decided without this node, or the node has lost the lease before the write-back.
+        /// The client has decided without this node, or has given the lease again to this node before the write-back.
         Without,
         /// The node's counter was lower than the token, so the token is to be written back.
         Behind,
@@ -156,7 +156,7 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // The node lost the lease before the write-back, and may have had another lease in between.
+                // A node that lost the lease before the write-back does not count: it may have had another lease since.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }

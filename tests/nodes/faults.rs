@@ -1,5 +1,6 @@
-//! Servers that refuse, hang, drip, lie or go away in the middle: each call ends in time, says why in one clear line,
-//! and leaves nothing behind. The status is 69; only for some errors of servers it is 64 or 78.
+//! Servers that refuse, hang, drip, lie or go away in the middle: each call that cannot do its work ends in time, says
+//! why in one clear line, and leaves nothing behind. The status is 69, or for some errors of servers 64 or 78. A
+//! running job goes on over a new connection, or is dead before its lease can expire.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,

@@ -1,5 +1,5 @@
 //! `local:`, one server for each directory. The first call that needs the server starts it. The server does not depend
-//! on this call. If the server is killed, a later call starts it again.
+//! on this call. If the server is killed, the next request of any call starts it again.
 
 use crate::support::{
     Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,
@@ -248,7 +248,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    // The job removes the file that the server has locked, as the end of a test removes the whole directory.
+    // The job also deletes the file by which redlock knows the server, as the end of a test deletes the directory.
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {

@@ -14,7 +14,7 @@ fn commands() -> [&'static [&'static str]; 2] {
     [&["acquire", "--name", "backup"], &["run", "--name", "backup"]]
 }
 
-/// A call of `command`, with these arguments behind it.
+/// A call of `command` with these arguments; the job of `run` prints "started".
 fn waiting<W: Where + ?Sized>(servers: &W, command: &[&str], arguments: &[&str]) -> Test {
     let test = Test::new(servers).args(command).args(arguments);
     if command[0] == "run" { test.args(["--", "echo", "started"]) } else { test }

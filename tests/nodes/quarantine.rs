@@ -162,7 +162,7 @@ fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
     // its wait.
     take.iter().for_each(|arguments| refused(arguments));
     off(&["release", "-q", "backup", "--token", &token]).run();
-    // A single node is not asked for its uptime, unless a quarantine is given.
+    // A single node need not tell its uptime, unless a quarantine is given.
     by_default(&nodes[0]).args(["run", "-q", "backup", "--", "true"]).run();
     let test = by_default(&nodes[0]).args(["acquire", "backup", "--quarantine", "1s"]).status(78);
     test.stderr(when("what to do", |text| text.contains("refuses INFO"))).run();

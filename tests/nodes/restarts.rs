@@ -57,7 +57,7 @@ fn a_node_that_was_restarted_is_not_given_the_key_and_has_no_vote() {
     assert!(nodes[0].keys_without_the_memory().is_empty(), "{:?}", nodes[0].keys_without_the_memory());
     release(&nodes, "backup", &token);
     eventually_on_none(&nodes);
-    // Without one of the other nodes there is only one vote.
+    // Node 1 is dead, and node 0 has no vote after its restart: only the vote of node 2 is left.
     nodes[1].kill();
     nodes[0].restart();
     acquire(&nodes).status(69).stderr(restarted()).run();
@@ -255,7 +255,7 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // With and without an earlier restart, after which the holder re-creates the lease.
+    // Before the release, the server restarts and the holder re-creates the lease, or the connection is cut, or both.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);

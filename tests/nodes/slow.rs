@@ -12,8 +12,8 @@ fn arguments(name: &str, ttl: Duration) -> Vec<String> {
     line.split(' ').map(str::to_owned).chain([script]).collect()
 }
 
-/// A job that lasts for several ttls, over a connection with this round trip. Once, the connection stands still for a
-/// quarter of the ttl.
+/// Checks that a job of 2.5 ttls keeps its lease over a connection with this round trip. Once, the connection stands
+/// still for a quarter of the ttl, at a moment that depends on `number`.
 fn survives(tls: &Tls, number: u32, ttl: Duration, round_trip: Duration) {
     let half = round_trip / 2;
     let proxy = Proxy::to_port(tls.port(), Mode::Delay(half));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 
-/// One call, which ends with this status and a message with these texts.
+/// Makes the call try to acquire the lock: it ends with this status, and a message that has these texts.
 #[track_caller]
 fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
     test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]).fails(code, fragments).run();
@@ -40,7 +40,7 @@ fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
     let ca = authority.certificate();
     let trusting = Test::new(url.as_str()).arg("--tls-ca").arg(&ca).env("REDLOCK_TLS_CA", "/elsewhere");
     trusting.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
-    // SSL_CERT_FILE names the system's certificates on all systems.
+    // On every system, the variable SSL_CERT_FILE names a file that stands for the system's certificates.
     let by_system = || Test::new(url.as_str()).env("SSL_CERT_FILE", &ca);
     by_system().args(["acquire", "--name", "backup"]).stdout(any()).run();
     let elsewhere = Authority::new();
@@ -74,7 +74,7 @@ fn what_is_wrong_with_the_servers_certificate_is_told() {
     let another = Authority::new();
     tls.show(&another.issue("DNS:localhost", 2));
     told(Test::new(&tls), 78, [&node, "invalid peer certificate"]);
-    // Waiting does not help.
+    // A wait without a limit ends soon, too.
     redlock(&tls, "run backup --wait -- echo started").fails(78, ["invalid peer certificate"]).within(SOON).run();
     assert!(tls.redis.keys_without_the_memory().is_empty());
 }
@@ -148,7 +148,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
     let known = authority.issue("DNS:client", 2);
     let old = Certificate { certificate: file("old", OF_VERSION_1.as_bytes()).into(), ..known.clone() };
     told(showing(Test::new(&tls), &old), 64, [old.certificate.to_str().unwrap(), "version 1"]);
-    // Keys with a passphrase, in the form of today and in the traditional form.
+    // Keys with a passphrase: as PKCS #8, and in the traditional form of openssl.
     for (name, form) in [("pkcs8", &["pkey"][..]), ("traditional", &["ec"])] {
         let locked = directory.path().join(name).to_str().unwrap().to_owned();
         let mut command = std::process::Command::new("openssl");

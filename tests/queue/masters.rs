@@ -178,7 +178,7 @@ fn rivals_that_have_a_part_each_until_the_wait_is_over_are_told_as_such() {
     for (number, node) in nodes.iter().enumerate() {
         node.command(&["SET", "redlock:backup", &format!("another{number}"), "PX", "60000"]);
     }
-    // A call makes its last try at the end of the wait.
+    // Each call makes its last try at the end of its wait.
     let calls = ["100ms", "300ms", "600ms", "900ms", "1200ms", "1500ms", "2s", "3s"].map(|wait| {
         let test = redlock(&nodes, format!("run -q backup --wait {wait} -- true")).status(75);
         test.stderr(message(["\"backup\" is held", "gave up after"])).spawn()

@@ -21,13 +21,13 @@ fn numbered<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, number: 
     job(servers, directory, &format!("--newest {number}"), number)
 }
 
-/// The notes of the jobs that have run.
+/// The notes of the jobs that have run, in the order of the runs.
 fn order(directory: &Directory) -> Vec<String> {
     let text = std::fs::read_to_string(directory.path().join("order")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// The same call, which must be refused, since the larger number `by` has come.
+/// The call `test`, which must be refused, since the larger number `by` has come.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
@@ -168,7 +168,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
-    // The node with this lease has kept its number, which would count if this node answered first.
+    // The node with this lease has kept the number 42. If this node answered first, it would refuse the number 1.
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();

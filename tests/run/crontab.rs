@@ -1,6 +1,7 @@
 //! README's crontab for many hosts, with shorter times: three hosts start at the same second, and meet each fault that
 //! README promises to survive. A host succeeds if any host can, standard error (which cron mails) tells only what went
-//! wrong, and the check in the morning tells the truth.
+//! wrong, and the check in the morning tells the truth. Also README's recipe for a job that must not run twice, and
+//! what 29 waiting hosts cost.
 
 use crate::docs::readme::{Block, blocks};
 use crate::support::{
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Two hours become twenty seconds.
 const SHRINKAGE: u32 = 360;
 
-/// A word of a command line; a duration is shortened for the tests.
+/// A word of a command line; a duration in hours or minutes is shortened for the tests.
 fn shortened(word: &str) -> String {
     let is_duration = word.ends_with(['h', 'm']) && word.starts_with(|c: char| c.is_ascii_digit());
     match humantime::parse_duration(word) {

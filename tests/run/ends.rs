@@ -93,7 +93,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     Some(test.args(redlock).args(arguments))
 }
 
-/// The redlock within a container, seen from the outside.
+/// The pid of the redlock in the container, as seen from the outside.
 #[track_caller]
 fn inside(container: &Running) -> u32 {
     let mut below = descendants(container.pid()).into_iter();
@@ -116,7 +116,7 @@ fn as_process_1_it_reaps_orphans() {
 #[test]
 fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
     let redis = Redis::start();
-    // The shell may report that its child was terminated.
+    // Standard error goes to /dev/null: the shell may report there that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
         let job = test.status(7).ready();

@@ -75,7 +75,8 @@ fn what_came_by_flags_is_there_too_and_nothing_else() {
     std::fs::write(&file, "s3cret\n").unwrap();
     let (url, file) = (redis.tcp_url(), file.to_str().unwrap());
     let start = |program: Test| {
-        // The flags count, and not these variables, which would lead elsewhere.
+        // The flags count, and not these variables. The job gets the flags' settings as variables; REDIS_URL and
+        // REDLOCK_LABEL reach the job unchanged.
         let variables = [
             ("REDLOCK_REDIS", "redis://elsewhere.invalid"),
             ("REDIS_URL", "redis://another.invalid"),

@@ -1,4 +1,4 @@
-//! System calls that fail, or are interrupted by a signal.
+//! System calls that fail, that a signal interrupts, or at which the process is killed.
 
 use crate::support::{Ended, Fault, Faults, Finished, POLL, Redis, SOON, Test, any, message, redlock, release};
 use nix::errno::Errno;

@@ -1,5 +1,5 @@
-//! The keeper at its limits: large jobs, commands that start slowly, a keeper that is stopped, processes that do not
-//! die, a /proc that does not show the job.
+//! The keeper at its limits: jobs that fork fast, commands that start slowly, signals during the start, a keeper that
+//! is stopped or killed, processes that do not die, a /proc that does not show the job, a sandbox.
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
@@ -206,7 +206,7 @@ fn a_command_that_is_too_late_for_its_lease_is_started_under_the_next_one() {
     assert!(!redis.exists("redlock:backup"));
 }
 
-/// The only redlock, and its keeper, in this terminal.
+/// The pids of the only redlock in this terminal, and of its keeper.
 #[track_caller]
 fn redlock_and_keeper(terminal: &Terminal) -> (u32, u32) {
     let named = |wanted: &str| terminal.others().into_iter().find(|&pid| name(pid) == wanted);
@@ -234,7 +234,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
     terminal.types("\x03");
     terminal.shows("got=1.");
     send(redlock, Signal::SIGCONT);
-    // A second SIGINT would show before the answer to this signal: the keeper passes on both, in order.
+    // The job would answer a second SIGINT before this signal: the keeper passes on both, in order.
     send(redlock, Signal::SIGUSR1);
     let rest = terminal.shows("bye");
     assert!(!rest.contains("got="), "{rest:?}");

@@ -174,7 +174,7 @@ fn kill_after_is_what_timeout_does_with_k() {
 #[test]
 fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     let redis = Redis::start();
-    // The shell may report that its child was terminated.
+    // /dev/null takes what the shell may say of a child that was terminated.
     let script = "exec 2>/dev/null; trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "6s", "--", "sh", "-c", script]);
     let (job, writer) = test.status(7).ready_to_read();

@@ -33,7 +33,7 @@ fn redlock_pid(terminal: &Terminal) -> u32 {
     find().unwrap()
 }
 
-/// Nobody but the shell is left, and the lock is free.
+/// Checks that the terminal soon has no process but the shell, and that the lock is free then.
 #[track_caller]
 fn nothing_left(terminal: &Terminal, redis: &Redis) {
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
@@ -47,7 +47,7 @@ fn starts(terminal: &Terminal, line: &str) {
     terminal.shows("ready\r\n");
 }
 
-/// The shell has its terminal back, with this status, and nothing is left.
+/// Checks that the shell has its terminal back, that the last command ended with this status, and that nothing is left.
 #[track_caller]
 fn ends_as(terminal: &Terminal, status: i32, redis: &Redis) {
     terminal.prompts();
@@ -216,7 +216,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.enters(&format!("PS1='in''3> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in3> ");
     send(redlock_pid(&terminal), Signal::SIGKILL);
-    // Until all have ended, the inner shell may still read the keys.
+    // The inner shell may read the next keys until it has ended.
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
     terminal.prompts();
     assert_eq!(terminal.status(), 137);

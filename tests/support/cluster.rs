@@ -74,7 +74,7 @@ impl Cluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The index of the master that itself says that it has the slot of this key now.
+    /// The index of the master that answers requests for this key now, even if other servers name another master.
     #[track_caller]
     pub(crate) fn owner(&self, key: &str) -> usize {
         let start = Instant::now();
@@ -124,14 +124,14 @@ impl Cluster {
     #[track_caller]
     pub(crate) fn end_move(&self, key: &str, to: usize) {
         let (slot, id) = (self.slot(key), self.0[to].query::<String>(&["CLUSTER", "MYID"]));
-        // The new master comes first: it tells the others.
+        // The new master is told first, since the new master tells the others.
         for server in std::iter::once(&self.0[to]).chain(&self.0).take(MASTERS + 1) {
             server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }
     }
 
-    /// Makes the master of this key believe that master `to` has the key's slot; no other server does. The key must not
-    /// exist.
+    /// Makes the master of this key, but no other server, believe that master `to` has the key's slot. The slot must
+    /// have no keys.
     #[track_caller]
     pub(crate) fn disown(&self, key: &str, to: usize) {
         let id = self.0[to].query::<String>(&["CLUSTER", "MYID"]);

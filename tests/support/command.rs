@@ -1,5 +1,5 @@
-//! Builds one call of redlock, or of a shell script around it, in a clean environment. Unless the test says otherwise,
-//! a call with a status other than 0, or with any output, fails the test.
+//! Builds one call of redlock, or of another program such as a shell script around redlock, in a clean environment.
+//! Unless the test says otherwise, a call with a status other than 0, or with any output, fails the test.
 
 use super::{Directory, Faults, Network, Pattern, Running, Where, compiled};
 use nix::errno::Errno;

@@ -158,8 +158,8 @@ impl Cut {
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
         // redlock reports a death as late if redlock notices the death after the end of validity, which is the expiry
-        // less the drift (1 % and 2 ms). A job that was dead ttl/25 before this end must not be reported as late:
-        // redlock's own work after the death does not count.
+        // less the drift (1 % and 2 ms). If the keeper is stopped, redlock may need ttl/25 to notice the death: a job
+        // that was dead ttl/25 before this end must not be reported as late.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");

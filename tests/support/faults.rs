@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Caller(pub(crate) String, pub(crate) usize);
 
-/// The Nth time, from 1 on, that a process makes a system call.
+/// The moment at which `caller` makes the system call with the number `call` for the `nth` time, from 1 on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) caller: Caller,
@@ -26,7 +26,7 @@ pub(crate) struct Moment {
     pub(crate) nth: usize,
 }
 
-/// What happens at a moment in place of the system call.
+/// What happens at a [`Moment`] in place of its system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error(Errno),

@@ -51,7 +51,7 @@ pub(crate) fn rounds(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Whether this machine's Python has the module. If not, this prints that the test goes without the module.
+/// True if this machine's Python has the module. If not, prints that the test goes without the module.
 pub(crate) fn has_module(module: &str) -> bool {
     let asked = Command::new("python3").args(["-c", &format!("import {module}")]).output();
     let has = asked.is_ok_and(|output| output.status.success());
@@ -68,7 +68,7 @@ pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A Unix stream socket that takes nothing more, in blocking mode.
+/// A pair of Unix stream sockets, both in blocking mode: the second takes nothing more.
 pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     let (reader, writer) = UnixStream::pair().unwrap();
     fill(&writer);

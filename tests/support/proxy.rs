@@ -163,7 +163,7 @@ impl Proxy {
         *self.shared.targets.lock().unwrap() = vec![Target::Unix(target.socket())];
     }
 
-    /// Every second connection leads to another server from now on, as behind a balancer.
+    /// Every second new connection leads to `target`, as behind a balancer.
     pub(crate) fn alternate_with(&self, target: &Redis) {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
@@ -282,7 +282,8 @@ impl Shared {
         );
     }
 
-    /// The part of a chunk that arrives, if the connection breaks in this chunk; none if all of it arrives.
+    /// The part of this chunk that still arrives at the server, if the connection breaks in this chunk. None if the
+    /// connection does not break here, or breaks by [`Break::HalfEnd`]: then the whole chunk arrives.
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;

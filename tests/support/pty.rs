@@ -114,7 +114,7 @@ impl Terminal {
         status.trim_end_matches('.').parse().unwrap()
     }
 
-    /// Whether the terminal's keys go to the shell, and the terminal gives whole lines, echoes, and makes signals of
+    /// True if the terminal's keys go to the shell, and the terminal gives whole lines, echoes, and makes signals of
     /// keys.
     pub(crate) fn shell_has_the_terminal(&self) -> bool {
         let flags = tcgetattr(&self.keys).unwrap().local_flags;

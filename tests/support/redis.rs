@@ -244,7 +244,6 @@ impl Redis {
         }
     }
 
-    /// The Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("s")
     }
@@ -279,7 +278,6 @@ impl Redis {
             Command::new("chrt").args(["--fifo", "-p", "1", &self.pid().to_string()]).stderr(Stdio::null()).status();
     }
 
-    /// What the server has logged.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }

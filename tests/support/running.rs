@@ -291,7 +291,7 @@ impl Output {
         Some(found)
     }
 
-    /// Waits until nobody can write any more; false if this takes longer than the deadline.
+    /// Waits until no process has this output open; false if this takes longer than the deadline.
     fn ends(&self, deadline: Duration) -> bool {
         let (buffer, changed) = &*self.0;
         let guard = changed.wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended).unwrap().0;

@@ -179,7 +179,7 @@ impl Sentinel {
         !ended
     }
 
-    /// The port of the primary that this Sentinel names; none if the Sentinel does not answer.
+    /// The port of the primary that this Sentinel names; none if the Sentinel does not answer, or names no primary.
     fn primary(&self) -> Option<u16> {
         let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");

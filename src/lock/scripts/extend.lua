@@ -1,5 +1,5 @@
--- Extends a lease. Never shortens a lease, never re-creates a lost lease (RedLock.net does, and counts the lease as
--- extended). Enters no hold, since the script may run after the release of that hold.
+-- Extends a lease. Never shortens a lease, and never re-creates a lost lease (RedLock.net re-creates the lease, and
+-- counts it as extended). Enters no hold: the script may run after the hold was released.
 -- ARG: token, slot, hold (nil: the hold that took the lock), ttl (ms; nil: the ttl with which the lease was taken),
 --      default (the ttl of a lease without a record), renew (the job of the hold runs: extend the lease although this
 --      node has forgotten the hold), note (the key by which release.lua tells of the release; nil: none)

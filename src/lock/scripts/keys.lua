@@ -32,7 +32,7 @@ local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BAS
 
 -- How long keys outlive their last use: QUEUE_MS the queue; FENCE_MS the fencing counters, the register of --newest and
 -- the open runs; LOG_MS the ended runs, their errors and the visits. The expiry of ended runs is renewed when fewer
--- than 100 of its 101 days are left, so a run is kept for 100 days.
+-- than 100 of the 101 days are left, so these keys outlive the last run by at least 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.

@@ -19,9 +19,9 @@ local function until_end(token)
   return redis.call('PTTL', K)
 end
 
--- The revoker of the lease with this record: `by` if the lease was revoked alone, else the revoker of all members, if
--- the lease was granted (`since`, us) before that revocation. (A lease from the future was granted before the clock was
--- set back.)
+-- The user who revoked a lease; nil or false if nobody has. `by` and `since` are fields of the lease's record: the user
+-- who revoked this lease alone, and the time of the grant (us). A revocation of all members counts for leases that were
+-- granted before. (A lease from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''

@@ -1,7 +1,7 @@
 -- needs state
 -- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
--- Cost: hand_over makes 1 call if the line is empty, else 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE, PUBLISH, SET;
--- and one more PUBLISH if there is a second in line.
+-- Cost: hand_over makes 1 call if the line is empty, else usually 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
+-- PUBLISH, SET; and one more PUBLISH if there is a second in line.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
 -- Deletes the lease of this token, which has the lock.
@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if it had been granted. If the user may not run DEL, the take failed after its write of K: then K
--- expires at once.
+-- Undoes a take; true if the take had been granted. If the user may not run DEL, the take wrote K and then failed, and
+-- this function cannot delete K either: K then expires at once.
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -83,8 +83,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: else the
--- client would get an error for a release or a grant that the script has carried out.
+-- Calls the next in line when a lease has ended, a waiter has left the line, or a lease was granted that others fit
+-- beside. Never fails: else the client would get an error for a release or a grant that the script has carried out.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

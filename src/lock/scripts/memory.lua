@@ -92,8 +92,8 @@ local function end_by(forced, run, deadline)
 end
 
 -- Closes the runs that ended without a release: for an exclusive lease all other runs, else the runs whose lease has
--- run out. Such runs count neither as successes nor as failures. Reads and writes at most one run more than the log
--- keeps.
+-- run out. Such runs count neither as successes nor as failures. Of such runs, at most one more than the log keeps is
+-- read and written.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

@@ -31,8 +31,8 @@ if not was_here then
       raise_newest()
     end)
   end
-  -- The lock was reserved for this holder, or for a waiter. An exclusive lease leaves no room for the waiter. Beside a
-  -- member the waiter may still fit, and keeps the reservation.
+  -- The lock may be reserved, for this holder or for a waiter. An exclusive lease leaves no room for the waiter. Beside
+  -- a member the waiter may still fit, and keeps the reservation.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

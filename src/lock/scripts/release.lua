@@ -106,8 +106,9 @@ local function is_cut_behind()
   return oldest and ended_at(oldest) > now - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
--- The memory's knowledge of the run of this token: 'ended' if a release has told its end, 'known' if the run goes on or
--- has another end, 'unsure' if it may have been forgotten or cannot be read, nil if there is no such run.
+-- The memory's knowledge of the run of this token: 'ended' if the log has an end that counts as told (is_told), 'known'
+-- if the run goes on or has another end, 'unsure' if the run may have been forgotten or cannot be read, nil if there is
+-- no such run.
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end

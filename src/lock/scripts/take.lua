@@ -38,8 +38,9 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: the lock is free, with no reservation, no line, no counters of slots, and no run that ended without
--- a release. (pcall: ENDS is not in KEYS, so a Cluster that moves the hash slot refuses to read ENDS.)
+-- The plain case: an exclusive claim without rare arguments on a free lock, with no reservation, no line, no counters
+-- of slots, and no run that ended without a release. (pcall: ENDS is not in KEYS, so a Cluster that moves the hash slot
+-- refuses to read ENDS.)
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
@@ -90,13 +91,15 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return fields
   end
 
-  -- Grants nothing. If this request has undone a grant to an earlier try of the caller, calls the next waiter.
+  -- The answer of a call that gets no grant. If this request has undone a grant to an earlier try of the caller, calls
+  -- the next waiter.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
   end
 
-  -- Grants nothing, and puts the waiter, if there is one, in line: with the old ticket, if the waiter has one.
+  -- As turned_away, but puts the waiter, if there is one, in line: with the old ticket, if the waiter has one. No
+  -- waiter queues for a key of another type.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -113,8 +116,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last success of a run with --once-per, if it began less than ARG.once ms ago; or less than that in the
-  -- future, since the clock may have been set back.
+  -- The last success of a run with --once-per, if the run began less than ARG.once ms ago; or less than ARG.once ms in
+  -- the future, since the clock may have been set back. Else false or nil.
   local function recent_success()
     for _, run in ipairs(once) do
       if run and not string.find(run, ',"o":"lost"', 1, true) then
@@ -124,9 +127,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, unless the holder, or a
-  -- later holder, has come since: then the counter has reached the holder's fencing token. After a shared lease the
-  -- counter must be larger, since other readers have the same fencing token.
+  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, and returns ARG.seen; else
+  -- false. Reserves nothing if the holder, or a later holder, has come since: then the counter has reached the holder's
+  -- fencing token. After a shared lease only a larger counter proves this, since other readers have the same fencing
+  -- token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -182,7 +186,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- Another waiter was called. If there is room for both, and no other waits, the caller need not be turned away.
+    -- R names another waiter, or a holder. The caller gets the lock all the same if R names a waiter with the same kind
+    -- of claim, there is room for both, and the line is empty.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -209,7 +214,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   close_all = close_runs
 end
 
--- The client's clock, the same on all nodes, is the seed of the counter: a lost counter does not start again at 1.
+-- The fencing token is at least the client's clock, the same on all nodes: a lost counter does not start again at 1.
 if not fence then
   fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
   fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)

@@ -7,8 +7,8 @@
 //!
 //! What must hold:
 //!
-//! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has
-//!   not restarted);
+//! * two clients whose claims conflict are never both within the validity of their leases, unless `release --force` is
+//!   used, or the only node has restarted;
 //! * the fencing token of a lease that is won is larger than those of the leases won before. But a reader's fencing
 //!   token need only be as large as those of earlier writers. Each slot has fencing tokens of its own;
 //! * one node: a node that has granted a later lease does not re-create an earlier one. Several nodes: a client that
@@ -35,7 +35,7 @@ pub(super) enum Without {
     Quarantine,
     /// A node gets the lease again at once only if the node's deadline has not passed.
     NotPassed,
-    /// *Passed* is judged when the answers are in, not when the round was sent.
+    /// Whether a deadline has passed for `NotPassed` is judged when the answers are in, not when the round was sent.
     PassedByNow,
     /// A node gets the lease again at once only while the node is in quarantine, or is the only node.
     StillQuarantined,
@@ -43,9 +43,10 @@ pub(super) enum Without {
     ByOthers,
     /// A node in quarantine gets the lease only if an earlier run of the node confirmed.
     NotWhileQuarantined,
-    /// A lease that is gone on the same run of the node, before the deadline, was deleted: no re-creation.
+    /// If the run that confirmed the lease says *gone* before the node's deadline, the lease was deleted: the node does
+    /// not get the lease again in this round.
     RemovedOnPurpose,
-    /// After such a deletion, no re-creation on this node for the rest of the lease.
+    /// A node on which the lease was deleted does not get the lease again in a later round.
     ForTheRestOfTheLease,
     /// The request to re-create the lease names the run of the node that said *gone*: another run refuses.
     RunInRequest,
@@ -60,9 +61,9 @@ pub(super) enum Without {
     AnotherAfterRemoval,
     /// *Gone* voids the node's deadline, unless the lease is re-created at once.
     VoidByGone,
-    /// The fencing token is written back.
+    /// The fencing token of a lease is written back to nodes whose counters are behind.
     WriteBack,
-    /// A confirmation brings the run of the node.
+    /// With each confirmation, the client notes the run of the node that confirmed.
     RunOfConfirmation,
     /// A try for another slot has another token.
     PlaceOfToken,
@@ -74,7 +75,7 @@ pub(super) enum Without {
     QuorumCounts,
     /// With several nodes, a node without a counter does not take a reader's clock as its counter.
     NodeTellsNothing,
-    /// A reader's fencing token is written back.
+    /// A reader's fencing token is written back to nodes whose counters are behind.
     ReaderWritesBack,
 }
 
@@ -192,7 +193,8 @@ impl Bounds {
         }
     }
 
-    /// Ends the lease for the client. Keys may stay on nodes: with `leaves` the client deletes them, else they expire.
+    /// Ends the lease for the client. With `leaves` the client asks all nodes to delete its keys; else the keys are
+    /// left to expire.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -292,7 +294,7 @@ impl Bounds {
     }
 
     /// The next state once q nodes have granted the lease: the client wins the lease, or first writes the fencing token
-    /// back. None if the client has to wait for further answers.
+    /// back. None if the client has to wait for further answers, or a lease would no longer be valid.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -358,8 +360,8 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The clock of a client that decides on its fencing token: until the decision, `fence` has the clock. 0 if the
-    /// clause that makes the clock count is left out.
+    /// The clock of a client that decides on its fencing token: until the decision, `fence` is the clock. 0 if the
+    /// clause that makes the clock count for these grants (`ReaderSeeds`, `QuorumCounts`) is left out.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
@@ -456,7 +458,7 @@ impl Bounds {
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // If a deadline has passed since the round was sent, the deadline is now.
+        // A deadline that has passed since the round was sent is given as now; an earlier deadline is given as none.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };

@@ -53,7 +53,8 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua. Returns whether the node's counter is then the fencing token, or above a reader's fencing token.
+    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease, or if the
+    /// counter is larger and the client is no reader.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);

@@ -47,7 +47,7 @@ packed! {
         /// The deadline had not passed when the round was sent.
         fresh: bool = 1,
         slot: Slot,
-        /// A re-creation of an earlier round, still under way: the run that it names, from 1.
+        /// A re-creation of an earlier round, still under way: the run that it names, from 1; 0: none.
         late: u8 = 2,
     }
 }
@@ -131,7 +131,7 @@ impl Packable for State {
             }
             *word = node.word();
         }
-        // Nodes that do not exist have no run, and stay behind the others.
+        // The word of a node that does not exist is 0, and stays behind the others.
         words[..NODES].sort_unstable_by(|one, other| other.cmp(one));
         words[NODES] = self.clients.word() | self.rest.word() << 24;
         words

@@ -260,7 +260,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Takes back all that the waiter has.
+    /// The waiter gives up, and asks each node to take back all that the waiter has there.
     pub(super) fn give_up(&self, state: &mut State, me: usize) {
         state.waiters[me].end(Phase::Leaving);
         state.each_side(me, |side| {

@@ -115,8 +115,8 @@ impl Bounds {
         }
     }
 
-    /// A node loses its connections and all requests under way. With `all`, the node also forgets all that it knows;
-    /// the holder then gives its lease back to the node, before another client can get the lock there.
+    /// A node loses its connections and all requests under way. With `all`, the node also forgets all that it knows. If
+    /// the holder has the lock on this node, the holder gives its lease back before another client can get the lock.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

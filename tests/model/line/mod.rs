@@ -39,7 +39,8 @@ const RESERVED: u8 = 2;
 const FIRST_LOOKS: u8 = 1;
 /// A waiter at rank r, behind the first, looks after r + 1 times this many ticks; redlock looks after r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// If too few nodes could answer a try, the waiter repeats the try after this many ticks.
+/// If fewer than q nodes answer a try, or all answers come from nodes in quarantine, the waiter repeats the try after
+/// this many ticks.
 const AFTER_FAILURE: u8 = 1;
 
 /// A clause of the scripts or of the waiter that is left out.
@@ -78,7 +79,7 @@ enum Without {
     Quarantine,
     /// With `--newest`, a grant raises the register of the node.
     GrantRaises,
-    /// Re-creation raises the register too.
+    /// With `--newest`, re-creation raises the register of the node.
     RecreateRaises,
     /// A waiter that is superseded takes back all that it has.
     SupersededLeaves,
@@ -87,7 +88,7 @@ enum Without {
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// How many waiters, the first ones, are in line from the start, alive and listening.
+        /// How many waiters, counted from the first, are in line from the start, alive and listening.
         in_line: u8 = 0,
         /// How many waiters after those in line listen, and are about to ask. All other waiters may come at any time.
         about_to: u8 = 0,
@@ -95,7 +96,7 @@ bounds! {
         everywhere: bool = false,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
-        /// Pauses may end at any moment; then the search does not check that the lock is granted sooner or later.
+        /// True: pauses may end at any moment, and the search does not check that the lock is granted sooner or later.
         quick_pauses: bool = false,
         /// How often a waiter or the holder may die.
         kills: u8 = 0,
@@ -107,7 +108,7 @@ bounds! {
         outages: u8 = 0,
         /// How often a connection may be cut, with the request or answer that is under way.
         cuts: u8 = 0,
-        /// How often a waiter may send UNDO twice, over two connections: the server takes up the first at any time.
+        /// How often a waiter may send UNDO again over a new connection: the node takes up the first UNDO at any time.
         lates: u8 = 0,
         /// The numbers of `--newest` of the waiters, and of the first holder; 0: no number.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
@@ -179,7 +180,7 @@ impl Space for Bounds {
 const CALLS: Bounds = Bounds { waiters: 2, in_line: 1, about_to: 1, ..Bounds::LEAST };
 /// Two waiters are about to ask.
 const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
-/// One waiter comes, and subscribes first.
+/// One waiter comes at any time, and subscribes before it asks.
 const COMES: Bounds = Bounds { waiters: 1, in_line: 0, about_to: 0, ..CALLS };
 /// Two waiters are in line, and the holder has its lease everywhere.
 const IN_LINE: Bounds = Bounds { in_line: 2, about_to: 0, everywhere: true, ..CALLS };
@@ -188,7 +189,7 @@ const THREE: Bounds = Bounds { waiters: 3, in_line: 3, ..IN_LINE };
 /// Two waiters in line look by the clock.
 const CLOCKS: Bounds = Bounds { clocks: true, ..IN_LINE };
 const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
-/// One waiter, whose connections are cut.
+/// One waiter is in line, and up to two of the waiter's connections are cut.
 const CUTS: Bounds = Bounds { waiters: 1, in_line: 1, cuts: 2, ..IN_LINE };
 
 #[test]

@@ -1,4 +1,4 @@
-//! The scripts for an exclusive lock: each is a single step of one node.
+//! The scripts for an exclusive lock, each a single step of one node; and a tick, a step of all nodes.
 
 use super::super::quorum::quorum;
 use super::state::{FREE, HOLDER, Late, Life, NODES, Node, Phase, Request, State, earlier, reserved, token};
@@ -10,12 +10,12 @@ enum Called {
     Nobody,
     /// The lock is taken.
     Blocked,
-    /// Another waiter has been called already.
+    /// The lock is reserved for a waiter that was called before.
     Reserved,
     Waiter(usize),
 }
 
-/// Sends `go` or `head` to a waiter, or drops the waiter if the server counts no listener.
+/// Sends the waiter `go`, or else `head`. If the waiter does not listen, drops the waiter, and returns false.
 fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     let side = &mut node.sides[waiter];
     side.go |= go && side.hears;
@@ -24,7 +24,7 @@ fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     side.hears
 }
 
-/// Tells the first in line to keep watch.
+/// Sends `head` to the first waiter that listens, and drops the waiters in front of that waiter.
 fn tell_first(node: &mut Node) {
     while let Some(first) = node.first() {
         if publish(node, first, false) {
@@ -69,7 +69,7 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// take.lua. Returns the answer, and for a refusal also the token that has the lock, and the waiter's rank.
+    /// take.lua. Returns the answer; if the waiter is in line then, also the token that has the lock, and the rank.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -195,7 +195,8 @@ impl Bounds {
         }
     }
 
-    /// Half a second passes on all nodes. Live holders renew their leases.
+    /// Half a second passes on all nodes. A live holder renews its lease on nodes that can be reached; a holder that
+    /// fewer than q nodes back loses its lease. Requests of dead waiters are dropped.
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {

@@ -27,7 +27,8 @@ pub(super) const fn reserved(waiter: usize) -> u8 {
 }
 
 variants! {
-    /// The request or the answer between a waiter and a node. Requests over one connection are taken up in their order.
+    /// The request or the answer under way between a waiter and a node. A node takes up the requests of a connection in
+    /// the order in which they were sent.
     Request {
         Nothing,
         /// A request under way: a try.
@@ -42,14 +43,14 @@ variants! {
         TakeLeave,
         Leave,
         Release,
-        /// An answer under way, as all that follow: the node has granted the try.
+        /// The node has granted the try. This variant and those below are answers on the way to the waiter.
         Granted,
         Held,
         Reserved,
         /// A larger number of `--newest` has come.
         Superseded,
         Quarantined,
-        /// No answer: the node cannot be reached, or has lost the connection.
+        /// The waiter learns that no answer will come: the node cannot be reached, or the connection is gone.
         Fault,
     }
 }
@@ -63,7 +64,8 @@ packed! {
     /// The state between a waiter and one node.
     Side {
         request: Request = 4,
-        /// In an answer: the token that has the lock, and how many are in line before the waiter. Else 0.
+        /// If the answer refuses a try: `by` is the token that has the lock, or [`FREE`]; `rank` is how many waiters
+        /// are in line before this waiter. Else 0.
         by: u8 = 3,
         rank: u8 = 2,
         late: Late = 2,
@@ -123,7 +125,7 @@ variants! {
 }
 
 variants! {
-    /// Whether the waiter has been in line on a quorum while another client had the lock. Not known to the program.
+    /// Whether the waiter has been in line, and listened, on q nodes that a holder had. Only the search knows this.
     Stands {
         Not,
         Yes,
@@ -237,7 +239,7 @@ impl Waiter {
         self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
     }
 
-    /// Notes a failure: from now on the waiter's place in line is not promised.
+    /// Notes a failure: from now on the place of a waiter that has come, and is not done, is not promised.
     pub(super) fn excuse(&mut self) {
         if !matches!(self.phase, Phase::New | Phase::Done) {
             self.stands = Stands::Excused;
@@ -279,7 +281,8 @@ impl State {
         self.nodes.iter().filter(|node| is(node)).count()
     }
 
-    /// Changes the state between a waiter and each node that can be reached. Drops requests to all other nodes.
+    /// Changes the state between a waiter and each node that can be reached. Drops the waiter's requests to all other
+    /// nodes, and their answers.
     pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
         for node in &mut self.nodes {
             let side = &mut node.sides[me];
@@ -311,7 +314,7 @@ impl State {
         self.waiters.iter().any(Waiter::is_pausing)
     }
 
-    /// Whether the client believes in its lease.
+    /// Whether the client believes that it has the lock.
     pub(super) fn holds(&self, client: usize) -> bool {
         if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
     }

@@ -7,7 +7,7 @@ use super::{Bounds, QUIET, RESERVED, TTL, TWO_FROZEN, Without, is_clean, without
 use super::{CAME_BACK, FALSE_BUSY, FREE_TOO_LONG, LEFT_BEHIND, LOST, OVERTAKEN, TWO_HOLDERS};
 use Claim::{Exclusive, Older, OneOfTwo, Shared, TheOnlyOne};
 
-/// The claims of the waiters, in the order of the line, and of the holder.
+/// The claims of the waiters, then of the holder. Waiters that are in line from the start stand in this order.
 type Mix = [Claim; OTHER + 1];
 
 const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
@@ -33,8 +33,8 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// These bounds with the claims of `mix`. If the last waiter and the holder have the same claim, other than exclusive,
-/// both have the lock from the start; then at most two waiters stand in line.
+/// These bounds with the claims of `mix`. If the last waiter and the holder have the same claim, shared or a slot, both
+/// have the lock from the start; then at most two waiters stand in line.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -52,7 +52,7 @@ fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
 
 /// One waiter is interrupted, and one freezes.
 const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET };
-/// The lock is freed by force, and one client dies.
+/// `release --force` ends one lease or frees the lock, and one client dies.
 const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
 const OLDER_FORCE: Bounds = Bounds { older_force: true, ..FORCE };
 /// One client dies, and one waiter freezes.
@@ -71,7 +71,7 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // If a waiter of an older version leaves, the next waiter hears only `head`, and has to look.
+    // Mixes with an older version need looks: if a waiter of that version leaves, the next waiter hears only `head`.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 
@@ -126,7 +126,7 @@ fn every_mix_is_clean_under_all_bounds() {
     }
 }
 
-/// Checks that without this clause `what` goes wrong with this mix.
+/// Checks that, without this clause and with this mix, `what` goes wrong after `steps` steps.
 #[track_caller]
 fn costs(clause: Without, mix: Mix, bounds: Bounds, most_free: u8, what: &str, steps: usize) {
     without(clause, Bounds { most_free, ..with(mix, bounds) }, what, steps);

@@ -77,7 +77,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease, the list with the key.
+    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. The list of members
+    /// goes with the mark, or else with the last lease of a member.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -226,7 +227,7 @@ impl Bounds {
         }
     }
 
-    /// Begins to undo a try whose answer is lost, or has come too late.
+    /// Begins to undo a try whose request or answer is lost, or whose answer has come too late.
     fn fail(&self, state: &mut State, me: usize) {
         let waiter = &mut state.clients[me];
         waiter.phase = Phase::RollBack;

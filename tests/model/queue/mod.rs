@@ -132,7 +132,7 @@ enum Without {
     NewName,
     /// A client aborts a connection that it gives up: a request that is still on its way never arrives.
     Abort,
-    /// With `--newest`, a grant raises the register: the largest number that has come.
+    /// With `--newest`, a grant raises the register: the largest number that was granted or has stood in line.
     GrantRaises,
     /// A place in line raises the register too.
     LineRaises,
@@ -150,13 +150,13 @@ bounds! {
     Bounds {
         /// How many waiters are in line from the start, alive and subscribed.
         in_line: u8 = 0,
-        /// How many of the waiters (the last) hold the lock from the start, beside the client that does not wait.
+        /// How many waiters, the last of the list, hold the lock from the start, beside the holder that does not wait.
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
-        /// For how many ticks the lock may be free while a live waiter is in line.
+        /// For how many ticks a live waiter may go on waiting while no lease keeps the waiter from the lock.
         most_free: u8 = 0,
         /// In how many ticks a queue is forgotten if no waiter looks; 0: not at all.
         forgotten: u8 = 0,
@@ -174,7 +174,7 @@ bounds! {
         passers_by: u8 = 0,
         /// How often another library may take the free lock, which it then frees without a call.
         foreign: u8 = 0,
-        /// How often the lock may be freed by force.
+        /// How often `release --force` may end one of several leases, or free the lock.
         forces: u8 = 0,
         /// True: a version that knows only exclusive leases frees the lock by force.
         older_force: bool = false,

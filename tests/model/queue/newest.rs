@@ -8,7 +8,8 @@ use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The numbers of the waiters, in the order of the line, and of the holder. A passer-by has number 2.
+/// The numbers of the waiters, then of the holder; 0: no number. Waiters that are in line from the start stand in this
+/// order. A passer-by has number 2.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

@@ -24,7 +24,7 @@ enum Called {
     Nobody,
     /// The first in line does not fit.
     Blocked,
-    /// Another waiter has been called already.
+    /// The lock is reserved for a waiter that was called before.
     Reserved,
     Client(usize),
 }
@@ -83,9 +83,9 @@ impl Bounds {
         }
     }
 
-    /// Takes the first in line out of the line, and calls this waiter, unless the waiter is `me`, which asks. Tells the
-    /// new first in line. If the claim of the first cannot fit, only tells the first; if the lock is reserved, does
-    /// nothing.
+    /// Takes the first in line out of the line, and tells the new first in line. Calls the waiter that was taken out,
+    /// unless that waiter is `me`, whose request the node carries out. If the claim of the first cannot fit, only tells
+    /// the first; if the lock is reserved, does nothing.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -255,7 +255,8 @@ impl Bounds {
         }
     }
 
-    /// Whether the line lets in a client whose claim fits.
+    /// Whether the line lets in a client whose claim fits. If so, takes the client out of the line; else calls the
+    /// first in line, unless the lock is reserved.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {

@@ -44,7 +44,7 @@ variants! {
     Phase {
         /// The client has not come yet.
         New,
-        /// The client is in line, as far as it knows.
+        /// The client wants the lock, and awaits no answer.
         Waiting,
         /// The client's request to take the lock is under way.
         Asked,
@@ -67,12 +67,11 @@ variants! {
 }
 
 variants! {
-    /// A request over a connection that the client has given up. The server has the request, and carries it out at any
-    /// time.
+    /// A request over a connection that the client has given up: the server carries out the request at any time.
     Late {
         Nothing,
         RollBack,
-        /// A roll-back from before the waiter had been told its place.
+        /// A roll-back that names no ticket: the client had not been told its ticket yet.
         RollBackWithoutPlace,
         Leave,
         Take,
@@ -100,7 +99,7 @@ packed! {
         /// Messages that the client has not read.
         go: bool = 1,
         head: bool = 1,
-        /// Ticks until the client looks; while an answer is under way, the ticks that the answer brings.
+        /// Ticks until the client looks; they pass only in the phase `Waiting`.
         timer: u8 = 3,
         /// The client is in the queue.
         in_q: bool = 1,
@@ -110,7 +109,8 @@ packed! {
         knows: bool = 1,
         /// The client's place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
         joined: u8 = 2,
-        /// The client was frozen or cut off, and may have missed its call. Not known to the program.
+        /// The client was frozen or cut off, was dropped from the queue, or lost its lease to `--force`, and may have
+        /// missed its turn. Not known to the program.
         excused: bool = 1,
         /// The lock's key is the client's token, or the list beside a mark has the client's lease.
         listed: bool = 1,
@@ -122,9 +122,9 @@ packed! {
         reserved: bool = 1,
         /// The client has read "go" since its last look.
         called: bool = 1,
-        /// The answer says that the client had been dropped from the queue.
+        /// The answer under way says that the client had been dropped from the queue.
         missed: bool = 1,
-        /// Ticks in the queue since the client's last look; counted only if [`super::Without::Clocks`] is left out.
+        /// Ticks in the queue since the client's last look; counted only with [`super::Without::Clocks`].
         unseen: u8 = 2,
         /// The client's lease comes from an earlier try, which was cut off.
         stale: bool = 1,
@@ -137,20 +137,20 @@ packed! {
 }
 
 packed! {
-    /// The node, and how many failures of each kind may still come.
+    /// The node, what the search has counted, and, from `kills` on, how many events of each kind may still come.
     Rest {
         key: Key = 3,
         /// Ticks until the key expires.
         left: u8 = 2,
         /// Ticks until the reservation expires.
         reservation: u8 = 2,
-        /// Ticks until the queue expires.
+        /// Ticks until the queue expires; 0: the queue does not expire.
         queue: u8 = 3,
         /// The register of `--newest`.
         newest: u8 = 2,
         /// The largest number that stood in line or was granted. Not known to the program.
         stood: u8 = 2,
-        /// For how many ticks a live waiter could have had the lock.
+        /// For how many ticks, without a break, a live waiter could have had the lock.
         free: u8 = 4,
         kills: u8 = 2,
         freezes: u8 = 2,
@@ -209,7 +209,7 @@ impl Key {
 }
 
 impl Client {
-    /// Whether the client is running, and still waits.
+    /// Whether the client is running, and waits for its turn; not while the client undoes a try.
     pub(super) fn lives(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
@@ -219,7 +219,7 @@ impl Client {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// Whether the client has something to do before half a second is over.
+    /// Whether a step of the client, or of the server with the client's request, must come before the next tick.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -231,7 +231,7 @@ impl Client {
         }
     }
 
-    /// Ends the client's wait. Anything that the client has left in Redis stays.
+    /// Ends the client's wait or hold. Anything that the client has left in Redis stays.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
         let &mut Client { number, late, again, .. } = self;
