@@ -32,7 +32,7 @@ pub(crate) enum Error {
     /// The holders have slots, and this call asks for none; or the reverse; or the numbers of slots differ.
     OtherClaim(Box<NamedObstacle>, Claim),
     /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: the interval at which this host
-    /// comes, if `once_per` is too long for that interval, and leaves out some of the host's runs.
+    /// comes; None unless `once_per` is so long that some of the host's runs are left out.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },

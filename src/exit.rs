@@ -1,4 +1,4 @@
-//! Every exit status of `redlock` with its meaning. In src/, only this file and the help in cli.rs have the numbers.
+//! Every exit status of `redlock` with its meaning. The help in cli.rs has these numbers too.
 
 use crate::error::Error;
 use crate::lock::quorum;

@@ -149,8 +149,8 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
-/// A process and its descendants, which need not be descendants of this process. A descendant is missed if its parent
-/// ended before a look found the descendant.
+/// Any process, even one that the calling process has not started, and all descendants of it. A descendant is missed
+/// if its parent ended before a look found the descendant.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,

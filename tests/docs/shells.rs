@@ -91,8 +91,8 @@ fn completed(terminal: &Terminal, line: &str) -> String {
     format!("<redlock>{}", rest.trim_end_matches("<end>"))
 }
 
-/// Checks that TAB behind `line` makes the words `expected` of it. Types the line again if needed: a busy machine may
-/// be late with the names.
+/// Checks that TAB turns `line` into the words `expected`. Types the line again if needed: a busy machine may be late
+/// with the names.
 #[track_caller]
 fn completes(terminal: &Terminal, line: &str, expected: &str) {
     let start = Instant::now();

@@ -26,7 +26,7 @@ enum Without {
     RestOfKeep,
     /// A copy that finds the lease gone looks into the log.
     LooksIntoLog,
-    /// A lease that is gone on another run of the node was forgotten, not taken away.
+    /// If the node has restarted, a lease that is gone was forgotten, not taken away.
     AnotherRun,
     /// The lease was forgotten only if the log has forgotten the run too.
     Forgotten,

@@ -195,11 +195,10 @@ fn a_job_in_the_background_that_reads_is_stopped_and_fg_lets_it_read() {
 fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // The job is an interactive shell. The shell takes the terminal, changes the terminal's settings, and leaves them
-    // changed if a signal kills the shell.
-    let inner = "bash --norc --noprofile --noediting -i";
+    // The job is an interactive shell: it takes the terminal, and with readline it changes the terminal's settings. The
+    // outer shell restores these settings after a death by a signal, which redlock passes on.
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
-        terminal.enters(&format!("PS1='in''{number}> ' {}", run(&format!("-- {inner}"))));
+        terminal.enters(&format!("PS1='in''{number}> ' {}", run("-- bash --norc --noprofile -i")));
         terminal.shows(&format!("in{number}> "));
         let redlock = redlock_pid(&terminal);
         let shell = terminal.foreground();
@@ -207,7 +206,8 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         send(shell, signal);
         ends_as(&terminal, 128 + signal as i32, &redis);
     }
-    // The same job, under a redlock that loses the lease, and under a redlock that is killed.
+    // A job without readline, under a redlock that loses the lease, and under a redlock that is killed.
+    let inner = "bash --norc --noprofile --noediting -i";
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);

@@ -432,8 +432,8 @@ impl Close for UnixStream {
 }
 
 impl<W: Close + Send + 'static> Outlet<W> {
-    /// Writes the piece when it is due, behind earlier pieces; from the first piece that has to wait, another thread
-    /// writes. Returns false if an earlier write has found the other end closed, or this write does.
+    /// Writes the piece when it is due, after all earlier pieces. Once a piece has to wait, another thread writes that
+    /// piece and all later pieces. Returns false if this write or an earlier write found that the other end is closed.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)

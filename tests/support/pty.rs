@@ -85,8 +85,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows `text`; output that an earlier wait has returned does not count. Returns the output
-    /// behind that, up to the end of `text`.
+    /// Waits until `text` stands in output that no earlier wait has returned. Returns this new output up to the end of
+    /// `text`.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {

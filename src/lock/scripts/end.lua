@@ -41,8 +41,8 @@ local function most_of(run)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 
--- Records that the run of this token has ended. `sorted` (memory.lua) makes room in the log for a run that ended before
--- others; nil: the run is the last to end. Cost: 6 calls.
+-- Records that the run of this token has ended. `sorted` (sorted_at of memory.lua) takes the runs that ended later out
+-- of the log, to be written again behind this run; nil: the run is the last to end. Cost: 6 calls.
 local function end_run(token, run, duration, word, code, by, sorted)
   redis.call('HDEL', OPEN, token)
   redis.call('ZREM', ENDS, token)

@@ -57,7 +57,7 @@ local function call_next(me)
     redis.call('ZREM', Q, waiter)
   end
 
-  -- Tells the first waiter that listens to keep watch, and drops the waiters in front of that waiter.
+  -- Sends `head` (keep watch) to the first waiter that listens. Drops the waiters in front of that waiter.
   local function tell_first()
     local waiter
     repeat waiter = redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')

@@ -98,8 +98,8 @@ local function find_logged(token)
 end
 
 -- True if a run that ended ARG.ended ms ago may stand, or have stood, in the log behind the runs that are searched:
--- these runs all ended later, and the log has at least SEARCHED runs, or was cut. The run may have ended up to AGAIN_MS
--- earlier, since the release may have waited for the server.
+-- these runs all ended later, and the log has at least SEARCHED runs, or was cut. The true end may be earlier than
+-- ARG.ended says, by AGAIN_MS at most, since the release may have waited for the server.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end

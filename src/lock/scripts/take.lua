@@ -75,7 +75,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
 
   -- The next free slots behind ARG.slot, at most 32; behind the last slot comes slot 0. All nodes count from ARG.slot,
-  -- so that all name about the same slots.
+  -- so that their lists are nearly the same.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do

@@ -71,7 +71,7 @@ pub(super) enum Without {
     Shape,
     /// The client's clock counts if fewer than q nodes have a counter.
     ReaderSeeds,
-    /// The client's clock counts also if some nodes, but fewer than q, have a counter.
+    /// The client's clock counts even if a minority of the nodes has a counter, not only if no node has a counter.
     QuorumCounts,
     /// With several nodes, a node without a counter does not take a reader's clock as its counter.
     NodeTellsNothing,

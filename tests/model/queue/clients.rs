@@ -104,7 +104,7 @@ impl Bounds {
         }
     }
 
-    /// All steps that a client can do next, or the server with the client's request.
+    /// All steps that may come next: steps of the client, and steps of the server that works on the client's request.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         match waiter.phase {

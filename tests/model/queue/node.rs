@@ -74,7 +74,7 @@ impl Bounds {
         if slots { state.members() < key.limit() } else { self.fits(state, claim) }
     }
 
-    /// Tells the first waiter that listens to keep watch, and drops the waiters in front of that waiter.
+    /// Sends `head` (keep watch) to the first waiter that listens. Drops the waiters in front of that waiter.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
