@@ -1,8 +1,9 @@
-//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with floor.c and keeper.c (which do
-//! the least possible), flock, etcdctl lock, redis-py's Lock, redis-cli and a loop that polls SET NX, in one run on one
-//! machine. Leaves out the peers that are not installed, and names these peers. `make bench ONLY='run crowd'` runs only
-//! these sections; the sections are run, crowd, acquire, wire, thousand, memory, away and instructions. `make load`
-//! runs load.rs, which is part of this program.
+//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with other programs, its peers, in one
+//! run on one machine. The peers are floor.c and keeper.c (which do the least possible), flock, etcdctl lock, Lock of
+//! redis-py, redis-cli, and a loop that polls SET NX. A peer that is not installed is left out, and named.
+//!
+//! `make bench ONLY='run crowd'` runs the sections run and crowd only. The sections are run, crowd, acquire, wire,
+//! thousand, memory, away and instructions. `make load` runs load.rs, which is part of this program.
 //!
 //! This binary is also the job that the contenders run (`--hold`), and the polling peer (`--poll`).
 #![expect(
@@ -90,8 +91,8 @@ fn compare(sections: Vec<String>) {
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// Measures how long each peer takes to run a command that does nothing. Also prints the times of the command itself,
-/// of a request and of the scripts, which are parts of redlock's time.
+/// Measures how long each peer takes to run a command that does nothing. Also prints three parts of redlock's time: the
+/// command itself, a request, and the scripts.
 fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut alone = Samples::default();
@@ -110,7 +111,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
                 times[at] = Some(time(&mut (peer.command)("bench-true", &["true".to_owned()])));
             }
         }
-        // The first five rounds find cold caches, and some servers that do not know the scripts yet.
+        // The first five rounds do not count: caches are cold, and some servers do not know the scripts yet.
         if round >= 5 {
             times.iter().zip(&mut samples).for_each(|(time, samples)| time.iter().for_each(|time| samples.add(*time)));
             rounds.push(times);
@@ -133,8 +134,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Prints for each other peer how many times as long redlock on one master takes: the median of all rounds. Both times
-/// are from the same round, so that other load slows both down.
+/// Prints for each other peer a ratio: the time of redlock on one master, divided by the peer's time in the same round.
+/// Other load slows both down. The ratio is the median of all rounds.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);

@@ -191,7 +191,7 @@ pub(crate) enum Shell {
     Fish,
 }
 
-// The options of every command, before or after its name. Settings stay texts, which config.rs reads as it reads
+// The options of every command, before or after its name. Settings stay texts: config.rs reads them in the same way as
 // variables. (No doc comment: clap would take it for the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]

@@ -60,18 +60,18 @@ const REDIS: &str = "REDLOCK_REDIS";
 const LABEL: &str = "REDLOCK_LABEL";
 const LOG: &str = "REDLOCK_LOG";
 
-/// The variable of other programs that names the nodes if no setting does; read from the environment only.
+/// A variable of other programs. It names the nodes if no setting names them. It is not read from redlock.conf.
 const REDIS_URL: &str = "REDIS_URL";
 
 /// The variables that `run` sets for its job, apart from settings.
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that redlock has said so. This variable names no node: a
-/// REDIS_URL that the job sets still counts.
+/// Tells the job that its lock is on the default address, and that redlock has warned of this. The variable names no
+/// node, so the job can still set REDIS_URL.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
-/// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
+/// A variable means the address if one of these words follows REDLOCK_ or REDLOCK_REDIS_.
 const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODES", "ADDR", "ADDRESS"];
 
 /// A variable that `make` sets for a build; redlock does not warn of it.
@@ -87,17 +87,17 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// Variables that give the job the settings from this call's flags: see [`environment_of_job`]. The job finds the
+    /// Variables for the job, with the settings from this call's flags: see [`environment_of_job`]. The job finds the
     /// other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The tokens in REDLOCK_HELD and REDLOCK_TOKEN, of the leases of all enclosing jobs, the outermost first. Lock
-    /// names are not needed, since tokens are unique.
+    /// The tokens of all enclosing jobs' leases, the outermost first: REDLOCK_HELD, then REDLOCK_TOKEN. Lock names are
+    /// not needed, since tokens are unique.
     pub(crate) ancestors: Vec<String>,
     /// REDLOCK_NAME and REDLOCK_TOKEN, if both are set: the lease of the enclosing job, or a lease that the user names.
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
-    /// True if no source names the nodes, unless an enclosing `run` has told the user so already.
+    /// True if no source names the nodes, and no enclosing `run` has warned of this.
     pub(crate) is_unconfigured: bool,
     /// Warnings about configuration files that this user may not read, and that are not needed.
     pub(crate) skipped: Vec<String>,
@@ -135,8 +135,8 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
 /// `patience` lasts: they may be in the middle of a rotation.
 ///
 /// # Errors
-/// [`Error::Usage`] for a bad value, with its source; [`Error::Unavailable`] for a file that a shortage kept from being
-/// read.
+/// [`Error::Usage`] for a bad value, with its source. [`Error::Unavailable`] if a file cannot be read for lack of
+/// memory, descriptors or processes.
 pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
@@ -161,7 +161,7 @@ fn environment() -> Result<Environment, String> {
         .collect()
 }
 
-/// The variables that are not empty, whose names begin like redlock's own, and which neither redlock knows nor
+/// The unknown variables whose names begin like redlock's own. Empty variables do not count, nor do variables that
 /// Kubernetes sets.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
@@ -410,7 +410,7 @@ type Source = Result<Vec<Entry>, String>;
 /// comes first in `variables` counts.
 ///
 /// # Errors
-/// For REDLOCK_REDIS: a file that this user may not read, since it may name other nodes than the sources after it.
+/// If REDLOCK_REDIS is asked for, and this user may not read a file: the file may name other nodes than later sources.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     for source in sources {
         match source {
@@ -439,8 +439,8 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(flag).collect()
 }
 
-/// Variables that give the job the settings from this call's flags: one for each flag that was given, except `--label`
-/// and `--log`; also [`ON_DEFAULT`], if the address is the default.
+/// Variables for the job: one for each flag of this call, except `--label` and `--log`. Also [`ON_DEFAULT`], if the
+/// address is the default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
     let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));
@@ -459,8 +459,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed, since it may name another Redis. But a file that this user has no permission
-/// to read becomes an error only in [`find`].
+/// If the file cannot be read or parsed, since it may name another Redis. A missing permission to read the file is no
+/// error here: [`find`] decides.
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {
@@ -698,7 +698,7 @@ mod tests {
         assert_eq!(ancestors(&[("REDLOCK_NAME", "n")]), "");
     }
 
-    /// The warnings about the variable REDLOCK_`name` beside REDLOCK_REDIS, which names the nodes.
+    /// The warnings about the variable REDLOCK_`name`, if REDLOCK_REDIS names the nodes.
     fn told(name: &str) -> String {
         let variable = format!("REDLOCK_{name}");
         of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).unknown.join("; ")

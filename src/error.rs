@@ -27,26 +27,25 @@ const COMMAND: usize = 200;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
-    /// The lock is held, and the caller does not wait, or waits no longer. The holder may be an enclosing job.
+    /// The lock is held. The caller does not wait, or the wait is over. The holder may be an enclosing job.
     Held(Box<NamedObstacle>),
-    /// The holders have slots, and this call asks for none; or the reverse; or the numbers of slots differ.
+    /// The holders and this call name different numbers of slots, or only one side has slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: the interval at which this host
-    /// comes; None unless `once_per` is so long that some of the host's runs are left out.
+    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period` is the interval between this
+    /// host's calls, if `once_per` is too long for this interval; else None.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
-    /// `--newest`: a larger number than the caller's has come.
+    /// `--newest`: another call has come with a larger number.
     Superseded { name: String, by: Box<Newest> },
-    /// The holder is another program, which cannot be told to stop, or the key is not a lock.
+    /// redlock cannot end the obstacle: another program's lock, or a key that is not a lock.
     CannotEnd(Box<NamedObstacle>),
     /// No quorum of nodes has answered, or the nodes that answered do not agree. `name`: None for a command that may be
     /// about several locks. `reached`: the number of nodes that answered. `is_default`: no option, variable or file has
     /// named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
-    /// Too much of the lease had passed before it could be used: at the grant, at the start of the command, or when the
-    /// token had been printed.
+    /// The lease was too old to be used: at the grant, at the start of the command, or after the token was printed.
     GrantedTooLate { name: String, ttl: Duration },
-    /// A lease was lost before the command of `run` was started. `taken`: true if a node says that the lease was
-    /// deleted or revoked, or that another has the lock.
+    /// A lease was lost before the command of `run` was started. `taken`: true if a node reports that the lease was
+    /// deleted or revoked, or that the lock has another holder.
     LostBeforeStart { name: String, why: String, taken: bool },
     /// Something that redlock needs is missing at present: descriptors, memory, the server of `local:`.
     Unavailable(String),
@@ -73,9 +72,9 @@ pub(crate) enum NotOurs {
     /// The lock is free, so there is no lease to revoke.
     NoneToRevoke,
     Other(NamedObstacle),
-    /// Others hold the lock, but not by the lease that was to be revoked.
+    /// The lock is held, but no holder has the lease that was to be revoked.
     OtherToRevoke(NamedObstacle),
-    /// The user of this name revoked the lease, which can only be released now.
+    /// The user with this name has revoked the lease. The holder can release it, but not extend it.
     Revoked(String),
 }
 
@@ -88,9 +87,9 @@ pub(crate) struct NamedObstacle {
     pub(crate) waited: Option<Duration>,
     /// True if the holder is a job around this redlock.
     pub(crate) by_this_job: bool,
-    /// If `by_this_job`: true if this call could re-enter that job's lease with `--reentrant`.
+    /// With `by_this_job`: true if `--reentrant` would let this call re-enter the job's lease.
     pub(crate) can_reenter: bool,
-    /// True if the lock is shared and the caller asks for --shared too, but an exclusive waiter is ahead in line.
+    /// True if the caller could share the lock with the holders, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
 }
 
@@ -130,7 +129,7 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                // A single lock is already named in this message.
+                // This message names the lock: if there is only one, the reason need not name it again.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
                 write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
@@ -202,8 +201,8 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error, as the end of a `run` whose job has not begun. Refusals (another holder, `--once-per`, `--newest`),
-    /// a wrong call and a wait that the user ended stay as they are.
+    /// Turns this error into [`Error::DidNotRun`]. Some errors stay the same: a refusal (another holder, `--once-per`,
+    /// `--newest`), a wrong call, and a signal.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -216,7 +215,7 @@ impl Error {
         }
     }
 
-    /// The problem and the advice; of [`Error::NoQuorum`] and [`Error::GrantedTooLate`] without the lock's name.
+    /// The problem and the advice. [`Error::NoQuorum`] and [`Error::GrantedTooLate`] do not name the lock here.
     fn with_advice(&self) -> String {
         match self {
             Error::NoQuorum { faults, is_default: true, .. } if matches!(faults[..], [(_, Fault::Unreachable(_))]) => {
@@ -284,7 +283,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
             write!(f, "{name:?} {situation}; no lease has that token: run redlock status again")
         }
         NotOurs::Other(held) => {
-            // `status` shows the start of a token with an ellipsis.
+            // The user may have copied a cut token from `status`, such as `3f9a…`.
             let start = token.trim_end_matches('…');
             if start.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(start)) {
                 return write!(f, "the token does not hold {name:?}: it {}", held.situation(Duration::ZERO));
@@ -299,7 +298,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
 }
 
 impl NotOurs {
-    /// The reason why a lease in use was lost, as the end of the message "lost "backup": …".
+    /// The reason why a lease in use was lost. The message puts `lost "backup": ` before this reason.
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
@@ -318,7 +317,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
 const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; --redis local: starts one for this machine alone";
 
-/// The advice about nodes that fail: of the highest rank, see [`Fault::advice`].
+/// The advice about failed nodes: the advice for the fault with the highest rank ([`Fault::advice`]).
 fn advice(faults: &[(String, Fault)]) -> Cow<'static, str> {
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again".into(), |(_, advice)| advice)
 }
@@ -356,7 +355,7 @@ impl NamedObstacle {
         }
     }
 
-    /// The verb of the sentence, which may be empty, and the rest.
+    /// The predicate in two parts: the verb (may be empty), and the rest.
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let leases = match &self.by {
             Obstacle::Unknown => return ("is ", "held by another process".to_owned()),

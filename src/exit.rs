@@ -32,8 +32,8 @@ impl Exit {
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
     /// Bad flag, name, duration or URL, a combination that cannot be safe, or a claim that differs from the holders'.
     pub(crate) const USAGE: Exit = Exit::Status(64);
-    /// No quorum of nodes can be reached or can serve now, a lease was granted too late or lost before its use, or this
-    /// machine lacks memory or the like; `doctor`: a check has failed.
+    /// No quorum of nodes can be reached, or can serve now. Or a lease was granted too late, or was lost before use. Or
+    /// this machine lacks memory or the like. For `doctor`: a check has failed.
     pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
     /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
@@ -76,8 +76,8 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered: [`Exit::UNAVAILABLE`], unless waiting cannot help, since too
-    /// many addresses are wrong ([`Exit::USAGE`]) or too many nodes refuse for good ([`Exit::REFUSED`]).
+    /// The exit when no quorum of `nodes` has answered: [`Exit::USAGE`] if too many addresses are wrong,
+    /// [`Exit::REFUSED`] if too many nodes refuse for good, else [`Exit::UNAVAILABLE`]: waiting may help.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -89,7 +89,7 @@ impl Exit {
         }
     }
 
-    /// The same exit; instead of [`Exit::HELD`] the status of `-E`, if given.
+    /// Replaces [`Exit::HELD`] by the status that `-E` gives, if any. Another exit stays as it is.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::HELD, Some(status)) => Exit::Conflict(status),
@@ -102,7 +102,7 @@ impl Exit {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// True if `--quiet` may silence the message: with `-E` a held lock is expected, and a signal was the user's own.
+    /// True if `--quiet` may silence the message: the user expects a held lock (`-E`), or has sent the signal.
     pub(crate) fn is_talk(self) -> bool {
         matches!(self, Exit::Conflict(_) | Exit::Signal(_))
     }

@@ -2,8 +2,8 @@
 //! and reaps the dead. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
 //! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. The keeper
-//! is the job's parent from the first moment, and a process of the job that loses its parent becomes the keeper's
-//! child. The socket to redlock closes when redlock dies.
+//! is the job's parent from the first moment, and the kernel makes each orphan of the job the keeper's child. The
+//! socket to redlock closes when redlock dies.
 
 mod killing;
 mod messages;
@@ -31,8 +31,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time that each process adds to the killing of a lost job: a larger job is killed earlier. On two busy cores, the
-/// last of 1,000 processes side by side is dead after 78 ms, and the last in a chain of 400 after 140 ms.
+/// The time that each process adds to the killing of a lost job: a larger job is killed earlier. On two busy cores,
+/// 1,000 sibling processes are dead after 78 ms. A chain of 400 processes (parent, child, …) is dead after 140 ms.
 const EACH_DEATH: Duration = Duration::from_micros(250);
 
 /// The time that a keeper with no job may take to exit.
@@ -40,14 +40,14 @@ const LAST_STEPS: Duration = Duration::from_millis(20);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The job, as far as known before there is a lease.
+/// What is known of the job before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// The path of the executable.
     pub(crate) file: PathBuf,
     /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    /// Variables for the job besides the caller's and those of the lease.
+    /// Variables for the job. The job also gets the caller's variables, and the variables of the lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The job's standard error, if it is not the caller's.
     pub(crate) errors: Option<File>,
@@ -68,7 +68,7 @@ pub(crate) struct Keeper {
     strangers: Vec<Handle>,
 }
 
-/// Forks the keeper, and replaces this process's standard input and output, which belong to the job, by /dev/null. This
+/// Forks the keeper. Puts /dev/null in place of this process's standard input and output, which belong to the job. This
 /// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
 /// The keeper and the job inherit every descriptor that redlock's caller left open.
 ///
@@ -109,8 +109,9 @@ impl Keeper {
         self.socket.hang_up();
     }
 
-    /// Takes over from a keeper that was killed, or is stopped or stuck and misses `kill_at`: kills the keeper if it is
-    /// alive, and makes this process the job's parent. The caller then calls [`Takeover::step`] until the job is over.
+    /// Takes over from a keeper that is dead, or has missed `kill_at` because it is stopped or stuck. Kills the keeper
+    /// if it is alive, and makes this process the job's parent. Then the caller calls [`Takeover::step`] until the job
+    /// is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
     }
@@ -154,12 +155,13 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The deadline of the lease; none until an order sets the deadline, and after the SIGTERM for a loss.
+    /// The deadline of the lease. None before the first order that sets a deadline. None again after a loss, once
+    /// SIGTERM is sent.
     deadline: Option<Deadline>,
     /// The time at which the job's processes are counted: a large job has to be stopped earlier.
     count_at: Boot,
     max_run_at: Boot,
-    /// The time of SIGKILL, once the job is being stopped, or a signal has started `kill_after`.
+    /// The time of SIGKILL. `Boot::NEVER` until the job is being stopped, or until a signal starts `kill_after`.
     kill_at: Boot,
     /// Signals to pass on; no pair of signal and recipient is in the list twice.
     signals: Vec<(i32, Recipient)>,
@@ -221,8 +223,8 @@ impl<'a> KeeperProcess<'a> {
         self.await_hang_up();
     }
 
-    /// Waits until redlock hangs up, since exiting takes processor time that redlock needs to learn that the job has
-    /// ended. Sends the final report once the socket has room: a stopped redlock reads nothing.
+    /// Waits until redlock hangs up. An earlier exit would take processor time from redlock, which still has to learn
+    /// of the job's end. Sends the final report once the socket has room: a stopped redlock reads nothing.
     fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
             self.final_report.take_if(|report| self.socket.send(report).is_ok());
@@ -232,8 +234,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Reads redlock's orders. The order to start is carried out at once; the others are only noted, since no deadline
-    /// may wait behind slow work.
+    /// Reads redlock's orders. Only the order to start is carried out at once. The other orders are noted, since no
+    /// deadline may wait for slow work.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
@@ -250,8 +252,8 @@ impl<'a> KeeperProcess<'a> {
             Order::Deadline(_) | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline(deadline) => {
                 self.deadline = Some(deadline);
-                // The keeper counts processes halfway to `kill_at`: a renewal usually comes sooner, and a job of many
-                // processes has the second half to die.
+                // The keeper counts the job's processes halfway to `kill_at`. Usually a renewal comes before that, and
+                // nothing is counted. Without a renewal, the other half of the time is left to kill a large job.
                 self.count_at = deadline.kill_at - deadline.kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
@@ -331,8 +333,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`, or sooner if an earlier SIGKILL is planned, or if the lease is
-    /// lost and the job is large.
+    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`. SIGKILL comes sooner if an earlier SIGKILL is planned, or if a
+    /// large job has lost its lease.
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
@@ -414,8 +416,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// True once the command has ended; with `--whole`, or when the job is being stopped, once every descendant has
-    /// ended.
+    /// True once the command has ended. With `--whole`, or when the job is being stopped, all other processes of the
+    /// job must have ended too.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
         self.root.child.is_none()

@@ -157,7 +157,7 @@ pub(crate) fn success(
 }
 
 /// Prints the result of `--revoke` and `--force`. As text: a line for each holder that the nodes name, or the number of
-/// `--newest` that a free lock has forgotten. As JSON: only the outcome, and the longest rest of the holders' leases.
+/// `--newest` that a free lock has forgotten. As JSON: the outcome, and the time left of the longest lease.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
         let outcome = match revocation {
@@ -199,8 +199,8 @@ fn freed_message(name: &str, holder: &Holder) -> String {
 pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
     print_at_once(&match format {
         Format::Json => failure_json(name, error, exit),
-        // For `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a script
-        // must not go on without the lock.
+        // For `eval "$(redlock acquire --format env)"`. eval ends with the status of this text, so a script can stop if
+        // it does not get the lock.
         Format::Env => format!("(exit {})\n", exit.status()),
         Format::Nagios => log::nagios("UNKNOWN", &format!("{error:#}"), &[]),
         Format::Text | Format::Prometheus | Format::Chart | Format::Html => return Ok(()),
@@ -341,8 +341,8 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A note that the lease is not renewed, or is renewed late. None if the lease is renewed in time, is kept or revoked,
-/// or never expires, or if its renewal or its end is not known.
+/// A note that nothing renews the lease, or that the renewal is late. None if the lease is renewed in time, kept or
+/// revoked. None if the lease never expires, or if its renewal or its end is not known.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -361,8 +361,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's findings, and the settings. As text: the problems with their remedies, worst first; with
-/// `--verbose` all findings, with `--quiet` only failures, and no settings. As JSON: all findings.
+/// Prints the doctor's findings, and the settings. As JSON: all of them. As text: the problems with their remedies,
+/// worst first, and the settings. `--verbose` prints all findings. `--quiet` prints failures alone, and no settings.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {

@@ -1,4 +1,4 @@
-//! The waiter's line on standard error: on a terminal one live line of text, elsewhere a line at once and every minute.
+//! What a waiter writes to standard error. On a terminal: one live line. Elsewhere: a line at once, and every minute.
 
 use crate::lock::{Obstacle, WaitReport};
 use crate::output;
@@ -62,8 +62,7 @@ impl ProgressLine {
         }
     }
 
-    /// The time until the line may be out of date: without a terminal a waiter wakes up once a minute, not once a
-    /// second.
+    /// The time until the next line is due. Without a terminal this is a minute, so that the waiter seldom wakes up.
     fn until_due(&self) -> Duration {
         let pause = if self.redraws { TICK } else { REPEAT };
         pause.saturating_sub(self.shown.map_or(Duration::ZERO, Boot::elapsed)).max(TICK)
@@ -82,7 +81,7 @@ impl ProgressLine {
         }
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
-            // A node that fails now and then is reported once a minute at most, with --verbose each time.
+            // A node may fail again and again. Only one failure a minute is reported; with --verbose, every failure.
             (Some(trouble), _)
                 if !was_in_trouble
                     && (self.verbose || self.trouble_said.is_none_or(|said| now.since(said) >= REPEAT)) =>
@@ -119,8 +118,8 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if a line that cannot be redrawn is due now: the first line is due at once, and a further line every minute
-    /// unless there is a terminal that can redraw lines.
+    /// True if a line that cannot be redrawn is due now. The first line is due at once. Further lines are due every
+    /// minute, but never at a terminal that can redraw lines.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }
@@ -129,8 +128,8 @@ impl ProgressLine {
         output::say(&format!("{:?}: {text}", self.name));
     }
 
-    /// The text of the line, in this order, since a terminal may cut the end: the time, the name, the number of
-    /// `--newest`, the position in line, the holder, the trouble.
+    /// The text of the line: the time, the name, the number of `--newest`, the position in line, the holder, the
+    /// trouble. The end may be cut, so the least important parts come last.
     fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {

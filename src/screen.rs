@@ -23,8 +23,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Enters the alternate screen. Returns none unless standard output is a terminal, and TERM is set and not `dumb`.
-    /// Ctrl-C leaves the screen and ends redlock, unless SIGINT was ignored at start (`&` in a script).
+    /// Enters the alternate screen. Returns none if standard output is no terminal, if TERM is not set, or if TERM is
+    /// `dumb`. Ctrl-C leaves the screen and ends redlock, unless SIGINT was ignored at start (`&` in a script).
     ///
     /// # Errors
     /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.
@@ -35,7 +35,7 @@ impl Screen {
         }
         output::show(ENTER)?;
         let screen = Screen { keys: Keyboard::open() };
-        // The ctrlc crate runs this function on a thread, where writing is safe; in a signal handler it is not.
+        // The ctrlc crate runs the closure on a thread, where writing is safe. In a signal handler, it is not safe.
         if !inherited::is_ignored(libc::SIGINT) {
             let keys = screen.keys.as_ref().map(Keyboard::handle);
             ctrlc::set_handler(move || {
@@ -66,7 +66,7 @@ impl Screen {
         output::show(&format!("\x1b[H{}{EMPTY_REST}{EMPTY_BELOW}", lines.join(&format!("{EMPTY_REST}\n"))))
     }
 
-    /// Gives the terminal back for as long as `pause` lasts.
+    /// Gives the terminal back while `pause` runs.
     ///
     /// # Errors
     /// The errors of standard output.

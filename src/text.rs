@@ -22,7 +22,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     exact(Duration::from_secs((time + Duration::from_millis(500)).as_secs()))
 }
 
-/// A duration in full, in units up to days, since options refuse humantime's months and years.
+/// A duration in full. The largest unit is the day, since redlock's options refuse months and years.
 pub(crate) fn exact(time: Duration) -> String {
     const DAY: u64 = 86_400;
     let rest = humantime::format_duration(Duration::new(time.as_secs() % DAY, time.subsec_nanos()));
@@ -45,14 +45,14 @@ pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text from another user, safe for a terminal: everything that a terminal obeys is escaped. Cut after `most`
+/// Another user's text, made safe for a terminal: everything that a terminal obeys is escaped. Cut after `most`
 /// characters.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
 
-/// redlock's own text, which may quote others, safe for a terminal: everything that a terminal obeys is escaped, except
-/// line feeds. Cut after `most` characters.
+/// redlock's own text, made safe for a terminal, since it may quote others. Everything that a terminal obeys is
+/// escaped, except line feeds. Cut after `most` characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     escaped_where(text, most, |c| unprintable(c) && c != '\n')
 }

@@ -15,9 +15,9 @@ mod sys {
     pub(crate) mod clock;
 }
 
-/// The arguments, output and statuses of the commands. `mistakes` has mistaken calls and their messages,
-/// `exit_statuses` the failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about the
-/// memory of runs.
+/// The arguments, output and statuses of the commands. `mistakes` is about wrong calls and their messages.
+/// `exit_statuses` is about failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about
+/// the memory of runs.
 mod commands {
     mod acquire;
     mod addresses;
@@ -48,7 +48,7 @@ mod commands {
     mod while_pid;
 }
 
-/// The job of `run`: its environment, processes, signals, terminal, and its end with the lease.
+/// The job of `run`: its environment, processes, signals and terminal, and what happens to it when its lease ends.
 mod run {
     mod basics;
     mod before_the_job;
@@ -70,8 +70,8 @@ mod run {
     mod tree;
 }
 
-/// Waiting in line: who is next, what a waiter shows, and that dead, frozen or departed waiters delay nobody. `lua`
-/// tests the scripts' part case by case, `model` every order of steps.
+/// Waiting in line: who is next, and what a waiter shows. Dead, frozen and departed waiters delay nobody. (The scripts
+/// for this are tested in `lua` case by case, and in `model` in every order of steps.)
 mod queue {
     mod faults;
     mod handover;
@@ -82,7 +82,7 @@ mod queue {
     mod order;
 }
 
-/// The lease: its owner, holds, readers and slots, fencing token, other libraries' view of it, and thousands of leases.
+/// The lease: its owner, its holds, its fencing token; readers and slots; other libraries; thousands of leases.
 mod lock {
     pub(crate) mod claims;
     mod fencing;
@@ -93,8 +93,8 @@ mod lock {
     pub(crate) mod sizes;
 }
 
-/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `managed`), TLS, and the ways in which
-/// servers fail: replies that are wrong or have no end, outages, restarts, connections that break.
+/// The servers: every deployment (`cluster`, `sentinel`, `local`, `masters`, `managed`), and TLS. How servers fail:
+/// wrong replies, replies without an end, outages, restarts, broken connections.
 mod nodes {
     mod backlog;
     mod cluster;

@@ -101,7 +101,7 @@ fn queued(redlock: impl Fn() -> Command, name: &str, count: usize) {
     });
 }
 
-/// A holder and waiters of redlock; each waiter comes when the waiter before stands in line.
+/// A holder and waiters of redlock. Each waiter starts once the waiter before it stands in line.
 pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     let url = redis.tcp_url();
     let queue = format!("{{redlock:{name}}}:\u{1f}queue");
@@ -188,8 +188,8 @@ pub(crate) fn thousand(redis: &Redis) {
     drain(redis, &mut crowd, 1000);
 }
 
-/// The children of a process: redlock's keeper, or the keeper's job. To look through all processes for each of a
-/// thousand waiters would cost more.
+/// The children of a process: redlock's keeper, or the keeper's job. For a thousand waiters this is much cheaper than a
+/// search through all processes.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

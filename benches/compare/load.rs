@@ -1,6 +1,6 @@
-//! `make load`: very many runs, waiters, holders and renewals, for a bounded time. Each stage prints its figures. A
-//! stage fails if a call fails or a lease is lost. The stage of holders also fails if a script takes too long, and the
-//! stage of renewals fails if memory, descriptors or connections grow.
+//! `make load`: very many runs, waiters, holders and renewals, in four stages. Each stage prints its figures, and fails
+//! if a call fails or a lease is lost. `holders` also fails if a script takes too long. `renewals` also fails if
+//! memory, descriptors or connections grow.
 
 use crate::crowd::{children_of, drain, gather_redlocks};
 use crate::measure::{memory, processor_time};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LONGEST_SCRIPT: Duration = ms(5);
 const LONG: Duration = Duration::from_secs(120);
 
-/// Runs all stages, with a tenth of the full counts unless LOAD=full.
+/// Runs all stages: with LOAD=full in full size, else in a tenth of the size.
 pub(crate) fn load() {
     let share = if std::env::var("LOAD").is_ok_and(|load| load == "full") { 1 } else { 10 };
     runs_at_once(1_000 / share);
@@ -92,7 +92,7 @@ fn per(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e3 / count as f64
 }
 
-/// Lets `count` waiters wait for one lock, then have it in turn.
+/// `count` waiters wait for one lock. Then they get the lock one after the other.
 fn waiters(count: usize) {
     let (redis, begin) = (server(), Instant::now());
     let mut crowd = gather_redlocks(&redis, "load", count);
@@ -115,8 +115,8 @@ fn waiters(count: usize) {
     print_server(&redis);
 }
 
-/// Holds `count` locks, as many slots of one lock, and as many shared leases of another; then times `status` and
-/// `log`.
+/// Takes `count` locks, `count` slots of the lock `slots`, and `count` shared leases of the lock `readers`. Then times
+/// `status` and `log`.
 fn holders(count: usize) {
     let redis = server();
     let url = redis.tcp_url();
@@ -189,7 +189,7 @@ impl std::fmt::Display for Resources {
     }
 }
 
-/// Runs `count` jobs with a ttl of 500 ms, whose leases are renewed eight times a second.
+/// Runs `count` jobs. Each lease has a ttl of 500 ms, and is renewed eight times a second.
 fn renewals(count: usize, time: Duration) {
     let redis = server();
     let url = redis.tcp_url();

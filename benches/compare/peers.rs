@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Makes a command that takes the lock of this name, and runs the job. The command must do nothing between fork and
-/// exec: std then starts it by posix_spawn. A fork would copy this process, and take longer than the measured
-/// programs.
+/// Makes a command for a lock and a job: the command takes the lock of this name, and runs the job. The command must do
+/// nothing between fork and exec, so that std starts it by posix_spawn. A fork would copy this process, which takes
+/// longer than the measured programs.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
 /// A way of running a command under a lock.
@@ -30,7 +30,7 @@ pub(crate) enum Waits {
     Never,
     /// All contenders wait once this time has passed since the last of them was started.
     After(Duration),
-    /// The contenders stand in redlock's line. The closure makes a call of redlock on their nodes, to ask for the line.
+    /// The contenders stand in redlock's line. The closure makes a call of redlock, which can ask for this line.
     InLine(Box<dyn Fn() -> Command>),
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// A copy of the binary that `make bench` has built (REDLOCK), or of cargo's binary. A file that was just written
-/// starts 0.2 to 0.6 ms faster than a file whose pages were read piece by piece, as after a boot.
+/// A copy of the binary that `make bench` has built (REDLOCK); without REDLOCK, of cargo's binary. A fresh copy starts
+/// 0.2 to 0.6 ms faster than a file that was read piece by piece (after a boot, say).
 pub(crate) fn redlock_binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -93,7 +93,7 @@ sys.exit(status)";
 /// The name of the peer that is redlock on one master.
 pub(crate) const OURS: &str = "redlock run";
 
-/// redlock as a peer. `redlock` makes a call of redlock on the peer's nodes, without arguments.
+/// redlock as a peer. The closure makes a call without arguments, on the peer's nodes.
 fn ours(name: &'static str, redlock: impl Fn() -> Command + Clone + 'static) -> Peer {
     let status = redlock.clone();
     Peer {
@@ -220,7 +220,8 @@ fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     calls.filter_map(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// The path of a python3 that has redis-py, if any. This is the interpreter itself: a wrapper script would take time.
+/// The path of a python3 with redis-py; None if there is none. The path leads to the interpreter itself: a wrapper
+/// script would take time.
 fn python() -> Option<String> {
     let ask = ["-c", "import redis, sys; print(sys.executable)"];
     let answer = Command::new("python3").args(ask).stderr(Stdio::null()).output().ok()?;
@@ -294,8 +295,8 @@ pub(crate) fn poll(arguments: &[String]) {
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// The times to acquire and release redis-py's Lock: with a new python3 for each pair, and in a single python3. None
-/// without redis-py.
+/// How long redis-py takes to acquire and release its Lock: first with a new python3 for each pair, then with the same
+/// python3 for all pairs. None if redis-py is not installed.
 pub(crate) fn python_pairs(url: &str) -> Option<(Samples, Samples)> {
     let interpreter = python()?;
     let pair = "

@@ -1,5 +1,5 @@
-//! The error of a command line that clap does not understand, in one line. The line has mostly clap's words, with a
-//! hint in place of clap's tips and usage.
+//! The message for arguments that clap does not understand. The message is one line: mostly clap's words, with a hint
+//! in place of clap's tips and usage.
 
 use crate::cli;
 use crate::parse::NO_DASHES;

@@ -27,7 +27,7 @@ pub(crate) const NO_DASHES: &str = "put -- before the command: redlock run NAME 
 /// Parses a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    // `help X` becomes `X --help`: clap's own `help` command would take a line of the short help.
+    // `help X` becomes `X --help`: clap's own `help` command would add a line to the short help.
     if arguments.get(1).is_some_and(|first| first == "help") {
         arguments.remove(1);
         arguments.push("--help".into());
@@ -47,7 +47,7 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
     }
-    // This call moves the matches: to copy them, and to free the copy, would take 0.01 ms.
+    // This call moves the matches. A copy would cost 0.01 ms.
     Cli::from_arg_matches_mut(&mut matches)
 }
 

@@ -87,8 +87,8 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease, and hands the lease over to the guard, if there is one. If this takes longer than the lease lasts,
-/// the call fails, and ends the guard.
+/// Prints the lease, and hands the lease over to the guard, if there is one. If the lease runs out meanwhile, fails,
+/// and ends the guard.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
     let print_and_hand_over = async {
         output::print_when_read(text).await?;
@@ -101,7 +101,7 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
         done = print_and_hand_over => done?,
         () = sleep_until(lease.valid_until()) => {}
     }
-    // The reader of standard output, the guard, or a machine that slept, may have taken longer than the lease lasts.
+    // The lease may have run out: the reader or the guard was slow, or the machine slept.
     if lease.valid_until().passed() {
         return Err(Error::GrantedTooLate { name: name.to_owned(), ttl: lease.ttl });
     }
@@ -111,8 +111,8 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
     Ok(())
 }
 
-/// Releases a lease that the caller cannot use: the token was not printed, or too late, the guard failed, or a signal
-/// came. Returns `error`, which may also tell about the release.
+/// Releases a lease that the caller cannot use: the token was not printed in time, the guard failed, or a signal came.
+/// Returns `error`. An error of the output then tells whether the lease was released.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

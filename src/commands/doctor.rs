@@ -27,7 +27,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
 }
 
-/// A line about the server of `local:`: its socket, and how to stop the server, or that it does not run.
+/// A line about the server of `local:`: its socket, and either how to stop the server, or that no server runs.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {
@@ -37,8 +37,8 @@ fn whereabouts(local: Local) -> Setting {
     Setting { variable: "local", value: socket.display().to_string().into(), from: from.into(), is_default: false }
 }
 
-/// The setup of the locks and the facts about the nodes, gathered side by side, so that a node that hangs costs one
-/// wait.
+/// Gathers the setup of the locks and the facts about the nodes at the same time: a node that hangs costs one wait
+/// only.
 async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());

@@ -59,7 +59,7 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// Blocks these signals, except ignored ones, and returns them for reading in the runtime, which must exist.
+/// Blocks these signals, except those that this process ignores, and makes them readable. A runtime must exist already.
 ///
 /// # Errors
 /// The errors of [`Error::cannot_wait`].
@@ -126,12 +126,11 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// The name and the token for extend and release. The enclosing job's name and token are a pair: the token is not used
-/// with another name, nor the name with a token from the command line. The token is None if the call gives none, and
-/// names a lock that is not the enclosing job's.
+/// The name and the token for extend and release. If the call gives neither, both are the enclosing job's. If the call
+/// gives only the name of the enclosing job, the token is that job's. With any other name alone, the token is None.
 ///
 /// # Errors
-/// [`Error::Usage`] when the call gives no name, and either gives a token or has no enclosing job.
+/// [`Error::Usage`] if the call gives a token without a name, or gives neither and has no enclosing job.
 fn name_and_token(
     name: Option<&str>,
     token: Option<&str>,
@@ -173,8 +172,8 @@ async fn token_of(
 }
 
 /// Returns the server of `local:`; None if the locks are on other servers. Starts the server, unless it runs or `skip`
-/// returns true. Callers do this before the first request, since a start takes longer than a node may take to answer,
-/// and before the keeper is forked, since the server must not descend from the keeper.
+/// returns true. Call this before the first request: a start takes longer than a node may take to answer. Call this
+/// before the keeper is forked: the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
@@ -236,8 +235,8 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: false if the call has
-/// --once-per or --while-pid, which rule out --reentrant; the other options that rule it out are in `taking`.
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone` is false with --once-per
+/// or --while-pid: these options exclude --reentrant. Some options in `taking` exclude it too.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

@@ -33,7 +33,7 @@ pub(crate) struct LockFacts {
     /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
     unread: Vec<String>,
     why: Option<String>,
-    /// The longest ttl, or time left, of the leases of all holders that the statuses name.
+    /// The largest of all ttls and remaining times of the leases that the statuses name.
     longest: Duration,
 }
 
@@ -55,7 +55,8 @@ impl Setup<'_> {
     }
 }
 
-/// A check of one server of a node; the last argument is all other servers, of any node, that were reached.
+/// A check of one server of a node. The last argument has the facts about all other servers that were reached, those of
+/// other nodes too.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
@@ -85,7 +86,7 @@ pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
 const CLOCKS_MS: u64 = 5_000;
 /// The largest acceptable lag of a replica, in seconds.
 const LAG: u64 = 10;
-/// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
+/// The free space, in bytes, that the server of `local:` needs on its disk, to start and to write leases.
 const ROOM: u64 = 1_000_000;
 /// A finding lists this many names at most.
 const NAMES: usize = 3;

@@ -41,10 +41,10 @@ pub(super) struct Facts {
     /// The `run_id`s that several connections to the server's address have met: more than one behind a balancer, say.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
-    /// The time until the server's certificate, or an issuer's, ends. None without TLS, or if that time is longer than
-    /// [`CERTIFICATE`] or not known.
+    /// The time left of the server's certificate, or of an issuer's. None without TLS, if the time is not known, or if
+    /// it is longer than [`CERTIFICATE`].
     pub(super) certificate_ends_in: Option<Duration>,
-    /// Settings, which INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
+    /// Two settings that INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
     pub(super) unsynced_rewrite: Result<String, Problem>,
     /// The answer to CLUSTER INFO; empty unless the server is a node of a Cluster.
@@ -76,7 +76,8 @@ impl Lines {
         value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
-    /// The number `name`. A negative uptime, after the clock was set back to before the server's start, counts as 0.
+    /// The number behind `name:`. A negative number counts as 0. (The uptime is negative if the clock was set back to a
+    /// time before the server's start.)
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         let number = value.parse::<i64>();
@@ -128,7 +129,7 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         Ok(1..) => report(node, "CLUSTER INFO").await,
         _ => Lines { command: "CLUSTER INFO", lines: Ok(String::new()) },
     };
-    // Asks only a Cluster's node, since each refusal makes an entry in the server's ACL LOG.
+    // Asks only if the server is in a Cluster: each refusal makes an entry in the server's ACL LOG.
     let moving = match &cluster.lines {
         Ok(told) if told.is_empty() => Ok(Vec::new()),
         Ok(_) => moving(node).await,
@@ -149,7 +150,8 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
     })
 }
 
-/// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest request.
+/// Measures round trips. Returns their times, shortest first, and the result of [`ahead_ms`] for the shortest. This
+/// result is none if TIME is refused.
 async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fault> {
     let (start, mut tries) = (Boot::now(), Vec::new());
     while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
@@ -193,8 +195,8 @@ fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
     i64::try_from(theirs.as_millis()).ok()?.checked_sub(i64::try_from(ours.as_millis()).ok()?)
 }
 
-/// The commands that the user may not run, from the answer to [`permissions::question`]: EVAL if the user may not even
-/// send this question.
+/// The commands that the user may not run, from the answer to [`permissions::question`]. The question is an EVAL: if
+/// the user may not run EVAL, the result is `eval`.
 pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Problem> {
     match answer {
         Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),

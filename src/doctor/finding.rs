@@ -53,7 +53,7 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,
-    /// The node cannot grant each lock, or grants none: a warning if enough others have a vote.
+    /// The node can grant no lock, or only some locks. This is only a warning if enough other nodes have a vote.
     NoVote,
     Warn,
     Unknown,

@@ -22,7 +22,8 @@ pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) 
     join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
 }
 
-/// Examines the nodes of the setup. Findings come worst first; of the same verdict, those about all nodes come first.
+/// Examines the nodes of the setup. The worst findings come first. If verdicts are equal, findings about all nodes come
+/// before findings about one node.
 pub(crate) fn examine(setup: &Setup<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
     let of_nodes = zip(nodes, setup.addresses).map(|(node, address)| of_node(node, address, setup, &reached));

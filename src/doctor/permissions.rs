@@ -8,11 +8,11 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
                         +ltrim +lrange +lindex +llen +hincrby +pubsub|numsub +client|setname";
 
-/// The commands that locks can do without: for the uptime, the list of all locks, and the log.
+/// The commands that locks do not need: they serve the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
-/// The rule that allows [`COMMANDS`], to paste into redis-cli. Without a user, or for the user `default`, the rule
-/// creates a new user.
+/// The rule that allows [`COMMANDS`]. Users paste it into redis-cli. If `user` is none or `default`, the rule creates a
+/// new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
     let beside = beside(prefix);
@@ -25,7 +25,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
-    // Leaves out the subcommands: locks work without a name in CLIENT LIST, and without the number of listeners.
+    // Subcommands are not asked about: locks work without `client|setname` and `pubsub|numsub`.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
     script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()

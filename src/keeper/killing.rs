@@ -9,14 +9,13 @@ use std::time::Duration;
 /// The longest pause between rounds. In a longer pause, a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time after which survivors of SIGKILL are reported, and processes that this user may not kill are given up.
+/// The time before survivors of SIGKILL are reported, and before processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of the first round that kills everything below the children too; then rounds 8, 16, 32 and so on do.
+/// Rounds 4, 8, 16, 32 and so on kill the children, and everything below the children.
 const DEEP: u32 = 4;
 
-/// The number of processes, found or killed below the children, after which a round gives another sign of life: about
-/// 3 ms of work.
+/// A round gives a sign of life for every 64 processes that it finds or kills below the children: about 3 ms of work.
 const SIGN_OF_LIFE: usize = 64;
 
 /// The state of killing a job.
@@ -26,7 +25,7 @@ pub(crate) struct KillLoop {
     /// The time of the next round.
     again_at: Boot,
     rounds: u32,
-    /// The time since which this user may kill none of the children that are left; None while a child can be killed.
+    /// Since this time, this user may kill none of the remaining children. None while a child can be killed.
     stuck_since: Option<Boot>,
     told: bool,
 }
@@ -50,8 +49,8 @@ impl KillLoop {
         KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due. To be called only while a child that is not `spared` may be left. Calls `alive` when
-    /// the round begins, and for every 64 processes that the round finds, or kills below the children.
+    /// Runs a round if it is due. To be called only while children other than `spared` may be left. Calls `alive` when
+    /// the round begins, and for every 64 processes that the round finds or kills below the children.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
@@ -60,9 +59,9 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this call, a deep tree would die level by level. The first three rounds leave the call out, since a
-        // large flat job dies in these rounds, and needs the processor. With spared children the call is left out too:
-        // it would also kill the descendants of the spared children, which do not belong to the job.
+        // Without this call, a deep tree would die level by level. The first three rounds do not make the call: a large
+        // flat job dies in them, and needs the processor to die. With spared children no round makes the call: it would
+        // kill the descendants of these children, too, which do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -71,8 +70,8 @@ impl KillLoop {
             });
         }
         let now = Boot::now();
-        // After a short round the next comes soon, since the tree may be deep. After a long round the pause leaves the
-        // processor to the dying processes.
+        // After a short round the next round comes soon, since the tree may be deep. After a long round the pause
+        // leaves the processor to the dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {
             self.stuck_since = None;
@@ -106,7 +105,7 @@ impl<'a> Takeover<'a> {
         Takeover { keeper, strangers, killing: KillLoop::begin() }
     }
 
-    /// Reaps the children that have ended; unless the job is dead by then, runs a round if it is due.
+    /// Reaps the children that have ended. If the job is not dead yet, runs the next round, if that round is due.
     pub(crate) fn step(&mut self) -> Progress {
         loop {
             match reap() {

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// Stop the job by this deadline, unless a later order moves the deadline.
     Deadline(Deadline),
-    /// Set these variables, remove those that have no value, and start the command, unless `not_after` has passed. A
-    /// deadline must have come before.
+    /// Start the command with these variables, unless `not_after` has passed. A variable without a value is removed. A
+    /// deadline must have come before this order.
     Start { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },
-    /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at` or, if the job is large, sooner.
+    /// The lease is lost: send the job SIGTERM now, and SIGKILL at `kill_at`. A large job may get SIGKILL sooner.
     Stop { kill_at: Boot },
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Report {
     Survivors {
         pids: Vec<i32>,
     },
-    /// The job is over since `at`, apart from processes that could not be killed. `status` is the command's, as in
+    /// The job ended at `at`; only processes that could not be killed may be left. `status` is the command's, as in
     /// wait(2); none if the command could not be killed.
     End {
         status: Option<i32>,

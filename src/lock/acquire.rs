@@ -11,12 +11,12 @@ use crate::sys::random::full_jitter;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The upper bounds of the random pauses before further tries, when rivals tried at the same time and each got some of
-/// the nodes. After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
+/// If rivals have each got some of the nodes, each rival makes a random pause before its next try. These are the upper
+/// bounds of the first pause, the second, and so on. After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// A caller that may wait repeats its first try for at most this long if nodes refuse a password or certificate from a
-/// file: the file may be in the middle of its rotation.
+/// If nodes refuse a password or certificate from a file, the file may be in the middle of its rotation. A caller that
+/// may wait then repeats its first try, but at most for this time.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
@@ -47,8 +47,8 @@ impl Lock {
         acquired
     }
 
-    /// Re-enters a lease, else tries to take the lock, else waits in line. May be dropped at any await. After that, and
-    /// after an error, `traces` names all that has to be withdrawn.
+    /// Re-enters a lease, else tries to take the lock, else waits in line. May be dropped at any await. After a drop or
+    /// an error, `traces` has everything that is to be withdrawn.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -78,7 +78,7 @@ impl Lock {
     /// Tries to take the lock. Tries again for a while if rivals have each got some of the nodes, or if a password or
     /// certificate may be in the middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
-        // A call that does not wait needs no end: the number of its tries is limited.
+        // A call that does not wait needs no deadline here: the number of its tries is limited.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);

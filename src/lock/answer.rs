@@ -18,9 +18,9 @@ pub(super) enum Outcome {
     Granted,
     /// The slot that was asked for is taken, but other slots are free.
     Taken,
-    /// The request and the holders differ about slots: one side has none, or the numbers of slots differ.
+    /// The request and the holders differ about slots: only one side has slots, or the numbers of slots differ.
     OtherClaim,
-    /// The node is in quarantine: it shows no lease but members with the same claim, and may have forgotten a lease.
+    /// The node is in quarantine: it may have forgotten a lease. It shows no lease, or members with the same claim.
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
@@ -28,8 +28,8 @@ pub(super) enum Outcome {
     Superseded,
     /// The named lease is gone, and no other lease is in its way.
     Gone,
-    /// The named lease is gone, and others have the lock; or the lease to enter was revoked; or the lock that is to
-    /// forget its number of `--newest` is not free.
+    /// One of three: the named lease is gone, and others have the lock; the lease to enter was revoked; the number of
+    /// `--newest` is to be deleted, and the lock is not free.
     Other,
     /// The lease is there, and was extended, entered or created again.
     Extended,
@@ -46,7 +46,7 @@ pub(super) enum Outcome {
     StillHeld,
     /// The answer tells the newest hold.
     Newest,
-    /// The answer tells the tokens that begin as the request asked.
+    /// The answer lists the members' tokens that begin with the text in the request.
     Found,
     /// Revocation only: the key is of another type, or the lease's holder cannot be told to stop.
     Foreign,
@@ -59,20 +59,19 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The holders that the answer names, a key of another type, or the reservation; none if the answer names no such
-    /// obstacle.
+    /// The obstacle that the answer names: holders, a key of another type, or the reservation. None if there is none.
     pub(super) by: Option<Obstacle>,
-    /// The longest ttl, or remaining time, of the leases that the node shows; zero if the node shows no lease.
+    /// The largest of all ttls and remaining times of the leases that the node shows; zero if the node shows no lease.
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none if INFO is refused, or if the answer has no `node`.
     pub(super) uptime: Option<Duration>,
-    /// The server's run_id, which changes with each restart; none in the same cases as `uptime`.
+    /// The server's run_id, which changes with each restart; none if INFO is refused, or the answer has no `node`.
     pub(super) run_id: Option<String>,
     pub(super) fields: Reply,
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock. A lease that the node has just granted does not count, nor do
+    /// True if the node shows no lease on the lock. Two kinds do not count: a lease that the node has just granted, and
     /// members beside which the claim fits.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
@@ -95,8 +94,8 @@ impl Answer {
         self.get(name).as_count().unwrap_or(0)
     }
 
-    /// The fencing token of the lease, as this node tells it; zero for a lease of another library, and for a shared
-    /// lease if the node has no counter.
+    /// The fencing token of the lease, as this node tells it. Zero for a lease of another library. Zero also for a
+    /// shared lease, if the node has no counter.
     pub(super) fn fence(&self) -> u64 {
         self.count("fence")
     }

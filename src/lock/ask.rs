@@ -49,8 +49,8 @@ impl Locks {
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of a node in quarantine that shows no lease: the node was started too recently, or does not say when.
-    /// None for any other node.
+    /// The fault of a quarantined node that shows no lease: the node was started too recently, or does not say when it
+    /// was started. None for any other node.
     pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -62,8 +62,8 @@ impl Locks {
         (!left.is_zero()).then_some(Fault::Quarantined { uptime, left })
     }
 
-    /// The error when no quorum has answered a question about the lock `name`, or, without a name, about all locks.
-    /// `reached`: the number of nodes that answered.
+    /// The error when no quorum has answered a question. `name`: the lock in question; None: all locks. `reached`: the
+    /// number of nodes that answered.
     pub(super) fn unanswered<'a>(
         &self,
         name: Option<&str>,
@@ -121,10 +121,10 @@ impl Lock {
     }
 }
 
-/// The verdict of a quorum; stands here because `redis/` knows nothing of a quorum.
+/// The verdict of a quorum. The methods are here because `redis/` knows nothing of a quorum.
 impl<A> Answers<A> {
-    /// True if so many nodes give another answer than `yes` that no quorum for `yes` is left. Nodes that failed do not
-    /// count.
+    /// True if too many nodes give another answer than `yes`: a quorum for `yes` is no longer possible. Nodes that
+    /// failed do not count.
     pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
         let no = self.count(|answer| !yes(answer));
         Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No

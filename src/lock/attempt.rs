@@ -24,15 +24,15 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// How often, at most, a try is repeated at once because the slot that the try asked for is taken.
+/// If the slot of a try is taken, the try is repeated at once, but at most this often.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
 pub(super) enum Attempt {
     Granted(Box<Lease>),
-    /// Others stand in the way on all nodes, or on some: holders, waiters, or rivals that try at the same time.
+    /// Others stand in the way: holders, waiters, or rivals that try at the same time.
     Denied(Box<Denial>),
-    /// An error: too few nodes can answer, say, or a recent run has succeeded, or the holders have another claim.
+    /// An error. Examples: too few nodes can answer, a recent run has succeeded, the holders have another claim.
     Failure(Error),
 }
 
@@ -43,8 +43,8 @@ impl Attempt {
     }
 }
 
-/// The combined answers of the nodes that refuse the lock because of holders or waiters; without such a node, empty but
-/// for `split`.
+/// The combined answers of the nodes that refuse the lock because of holders or waiters. If there is no such node, only
+/// `split` may be set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denial {
     pub(super) by: Obstacle,
@@ -58,8 +58,8 @@ pub(super) struct Denial {
     pub(super) ticket: Option<String>,
     /// The nodes on which this try has put the waiter into the line.
     pub(super) queued: Vec<usize>,
-    /// True if the try is to be repeated soon: rivals have each got some of the nodes, and none a quorum, or a node has
-    /// refused to raise its counter.
+    /// True if the next try is to follow soon. Either rivals have each got fewer than q nodes, or a node has refused to
+    /// raise its counter.
     pub(super) split: bool,
 }
 
@@ -70,14 +70,14 @@ pub(super) struct LastSeenLease {
     pub(super) run_id: Option<String>,
     /// The latest possible end of the lease.
     pub(super) until: Boot,
-    /// The longest time that the lease may last after an extension. None once the connection has ended: `until` is then
-    /// counted from that moment.
+    /// The longest time that the lease may last after an extension. When the connection ends, `until` becomes now plus
+    /// this time, and this field becomes None.
     pub(super) longest: Option<Duration>,
 }
 
 impl Lock {
-    /// One try on all nodes, until `until` at most. A slot that is taken while others are free is no obstacle: the try
-    /// is repeated with another slot.
+    /// One try on all nodes, until `until` at most. If the try's slot is taken and other slots are free, the try is
+    /// repeated with another slot.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -136,8 +136,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the tries that the node still has to undo. Waits for answers while further
-    /// answers matter, until `until` at most.
+    /// Sends each node these arguments, and the earlier tries that the node still has to undo. Waits for answers while
+    /// more answers matter, until `until` at most.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -154,7 +154,7 @@ impl Lock {
 
     /// The answers of the nodes that have a vote.
     fn votes(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
-        // A node that refuses INFO has no vote, since nothing tells the end of its quarantine.
+        // A node that refuses INFO has no vote, since the end of its quarantine is not known.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Even a node that has granted the lock may lose its vote here: another node may show a lease that makes the
@@ -162,8 +162,8 @@ impl Lock {
         self.locks.without_quarantined(known)
     }
 
-    /// The slot for which the next try asks all nodes: `known`, else a random slot. None if the lock has no slots, and
-    /// for a single node, which itself chooses a slot.
+    /// The slot for which the next try asks all nodes: `known`, else a random slot. None if the lock has no slots,
+    /// or if a single node chooses the slot.
     fn slot_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
         let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
         Some(known.unwrap_or_else(|| below(limit)))
@@ -196,8 +196,8 @@ impl Lock {
         args
     }
 
-    /// Completes a try that a quorum has granted: makes sure that a quorum stands at the fencing token, and that the
-    /// lease is still valid.
+    /// Completes a try that a quorum has granted: raises counters until a quorum has the lease's fencing token as its
+    /// counter, and checks that the lease is still valid.
     async fn complete(
         &mut self,
         token: String,
@@ -231,7 +231,10 @@ impl Lock {
     }
 
     /// Raises the counters of the nodes in `fence.behind` to the fencing token of the lease. Returns once enough nodes
-    /// have raised their counters, or with the result of the try if too few have.
+    /// have raised their counters.
+    ///
+    /// # Errors
+    /// The result of the try, if too few nodes raise their counters.
     async fn raise(&mut self, token: &str, slot: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
         let args = Args::default().with("token", token).with_some("slot", slot).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
@@ -297,7 +300,7 @@ impl Lock {
     }
 }
 
-/// The time to wait for further answers to a try; none to wait for all of them.
+/// How long a try waits for further answers. None: until all nodes have answered.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if ran(answers).is_some() => Some(Duration::ZERO),
@@ -311,8 +314,8 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The recent success because of which a node refuses this take, and the time since the host's visit before this take,
-/// if the node tells that time. None if no node refuses because of a success.
+/// The recent success that makes a node refuse this take. None if no node refuses because of a success. The second
+/// value is the time since the host's visit before this take, if the node tells that time.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
@@ -336,9 +339,9 @@ fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
-/// How long to wait for slower nodes once a quorum has granted the lock: they should have the lease too, in case a node
-/// of the quorum is lost. The wait is longer if some of the nodes that granted the lock, but fewer than q, still have a
-/// fencing counter: a slower node may have its counter too.
+/// How long to wait for slower nodes once a quorum has granted the lock. The slower nodes should have the lease too, in
+/// case a node of the quorum is lost. The wait is longer if at least one of the granting nodes has a fencing counter,
+/// but fewer than q have one: a slower node may still have its counter.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -347,8 +350,8 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// The slots to ask for next when the slot of this try is taken: those that are free on the most nodes, if a quorum may
-/// grant them.
+/// If the slot of this try is taken: the slots for which the next try may ask. These slots are free on the most nodes.
+/// Empty if no quorum can grant such a slot.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> =
         answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();

@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-/// The claim of a lease on its lock. `fits` in line.lua decides which leases can hold the lock together: an exclusive
-/// lease holds the lock alone, a shared lease beside shared leases, a slot beside other slots of the same limit.
+/// The claim of a lease on its lock. An exclusive lease holds the lock alone. Shared leases can hold the lock together.
+/// Different slots can hold the lock together if their limits are equal. `fits` in line.lua decides this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]
@@ -32,7 +32,7 @@ impl Claim {
         }
     }
 
-    /// The first letter of a waiter's name, unless the claim is exclusive: the scripts know the claim by this letter.
+    /// The first letter of a waiter's name: it tells the scripts the claim. Empty for an exclusive claim.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",

@@ -12,11 +12,11 @@ use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
-    /// Re-enters a lease if the request asks for that: the lease of the token that the request names, or of the
-    /// innermost ancestor that still holds the lock.
+    /// Re-enters a lease if the request asks for that. [`Reenter::Must`] has the token of the lease.
+    /// [`Reenter::IfHeld`] asks for the innermost ancestor that still holds the lock, if there is one.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when there is no lease and there must be one; [`Error::NoQuorum`].
+    /// [`Error::NotOurs`] if the token of [`Reenter::Must`] has no lease; [`Error::NoQuorum`].
     pub(super) async fn reenter(&mut self, traces: &mut Traces, request: &Request) -> Result<Option<Lease>, Error> {
         match &request.reenter {
             Reenter::No | Reenter::Excluded => {}
@@ -27,8 +27,7 @@ impl Lock {
                     }
                 }
             }
-            // A job does not change the ttl of the lease that it re-enters; the lease of `--token` gets the ttl of this
-            // call.
+            // The lease of `--token` gets the ttl of this call. (The lease of an ancestor keeps its ttl.)
             Reenter::Must(token) => {
                 let entered = self.enter(traces, token, request, Some(request.ttl)).await?;
                 return entered.map(Some).ok_or_else(|| self.not_ours(token, NotOurs::NoneToReenter));
@@ -37,8 +36,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`; None: for the lease's own ttl.
-    /// Returns none if the lease has ended.
+    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`. If `ttl` is None, extends it for
+    /// the lease's own ttl. Returns none if the lease has ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -54,8 +53,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // If the fencing tokens differ, a node granted late or was not raised: only the answers of all nodes together
-        // tell which fencing token is the lease's.
+        // The nodes may tell different fencing tokens: a node granted late, say, or its counter was not raised. Then
+        // only all answers together tell the lease's fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

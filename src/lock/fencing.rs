@@ -1,14 +1,15 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). The fencing token of a
-//! lease is the largest counter among the nodes that granted the lease, and is used once q nodes stand at this counter.
-//! Nodes that are behind are raised, if they still have the lease and are not ahead by then. The quorums of two leases
-//! share a node. This node stood at the earlier fencing token when it made the later grant, so the later token is
-//! larger.
+//! lease is the largest counter among the nodes that granted the lease. The client uses the token once q nodes have
+//! this counter. The client raises a smaller counter to the token, if the node still has the lease. The quorums of two
+//! leases share a node. On this node the counter had reached the earlier token before the later grant, so the later
+//! token is larger.
 //!
-//! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, which is
-//! ignored. If q of the nodes that granted have a counter, at least one node knows the last writer's counter. If fewer
-//! have a counter, the client's clock counts too: as a rule the clock is larger than any writer's counter.
+//! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, and the
+//! client ignores the 0. If q of the nodes that granted have a counter, at least one node knows the last writer's
+//! counter. If fewer have a counter, the client's clock counts too: it is nearly always larger than any writer's
+//! counter.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
@@ -21,16 +22,16 @@ pub(super) struct FenceVote {
     pub(super) token: u64,
     /// The nodes that granted the lease, and have a lower counter.
     pub(super) behind: Vec<usize>,
-    /// The number of nodes in `behind` whose counters have to be raised.
+    /// How many nodes have to be raised; any nodes of `behind` will do.
     pub(super) needed: usize,
 }
 
-/// Decides from the counters of the nodes that granted the lease: (node, counter); 0 for a node without a counter.
-/// `clock` is the client's clock, in ms since 1970.
+/// Finds the fencing token. `grants`: each node that granted the lease, and its counter (0: the node has none).
+/// `clock`: the client's clock, in ms since 1970.
 pub(super) fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();
-    // If fewer than q nodes have a counter, the last writer may have been on none of these nodes.
+    // If fewer than q nodes have a counter, perhaps none of them knows the last writer's counter.
     let token = if counted < quorum(nodes) { largest.max(clock) } else { largest };
     let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();
     let needed = quorum(nodes).saturating_sub(grants.len() - behind.len());
@@ -46,7 +47,7 @@ mod tests {
         let agreed = FenceVote { token: 7, behind: Vec::new(), needed: 0 };
         assert_eq!(vote(&[(0, 7)], 1, 9), agreed);
         assert_eq!(vote(&[(0, 7), (2, 7)], 3, 9), agreed);
-        // One node is behind, but the others are a quorum at the token.
+        // One node is behind, but the other two have reached the token, and are a quorum.
         let one_behind = FenceVote { token: 7, behind: vec![1], needed: 0 };
         assert_eq!(vote(&[(0, 7), (1, 5), (2, 7)], 3, 9), one_behind);
     }

@@ -56,12 +56,12 @@ impl Reply {
         *self.get(name) != Reply::Nil
     }
 
-    /// Reads a time in milliseconds; none if there is none, or if the key never expires (PTTL then answers -1).
+    /// Reads a time in milliseconds; none for nil, and for -1: PTTL answers -1 if the key never expires.
     pub(super) fn as_time(&self) -> Option<Duration> {
         self.as_count().map(Duration::from_millis)
     }
 
-    /// Reads the number of a slot; none if there is none.
+    /// Reads the number of a slot; none for nil.
     pub(super) fn as_small_count(&self) -> Option<u32> {
         self.as_count().and_then(|count| u32::try_from(count).ok())
     }

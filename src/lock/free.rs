@@ -41,8 +41,8 @@ impl Lock {
                 return Ok(());
             }
             if status.state == State::Free {
-                // The lock is free and promised to no waiter, but has a line: its first waiters are dead, or do not
-                // know yet that the lock is free. UNDO without arguments calls the first that lives.
+                // The lock is free and promised to no waiter, but waiters are in line. The first of them are dead, or
+                // do not know yet that the lock is free. UNDO without arguments calls the first live waiter.
                 let call = self.keys.call(&scripts::UNDO, Args::default());
                 let _: Answers<Answer> =
                     self.locks.nodes.ask(&call, self.locks.nodes.deadline(), |_| Boot::NEVER).await;

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// rest of the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease. For a lock of another library: any bytes; a look at the lock's state reads only the
-    /// first 128, unless the look is for a revocation.
+    /// The token of the lease. The token of another library may be any bytes. Of such a token, only the first 128 bytes
+    /// are read, except for a revocation.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -54,8 +54,8 @@ pub(crate) enum Obstacle {
     Leases(Leases),
     /// The key has a type that no lock has. The field is the key's remaining time; none if the key never expires.
     OtherType(Option<Duration>),
-    /// The lock has room, but is reserved for a waiter, or for the holder before a restart. The field is the rest of
-    /// the reservation; none if the rest is not known.
+    /// The lock has room, but is reserved: for a waiter, or for the holder that had the lock before a restart. The
+    /// field is the rest of the reservation; none if the rest is not known.
     Reserved(Option<Duration>),
     #[default]
     Unknown,
@@ -64,12 +64,12 @@ pub(crate) enum Obstacle {
 /// The leases on a lock, at least one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    /// The named holders: all holders of the lock, or some of many.
+    /// The holders that the nodes named: all holders of the lock, or some of many.
     pub(crate) holders: Vec<Holder>,
     /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until the first of all leases runs out, unless that lease is extended; none if only the times of the
-    /// named holders are known.
+    /// The time until the first of all leases runs out, if that lease is not extended. None if only the times of
+    /// `holders` are known.
     pub(super) next: Option<Duration>,
 }
 
@@ -100,7 +100,7 @@ impl Holder {
         let holds = fields.get("holds").as_count();
         let renewal = match fields.get("renewal").as_time().or(ttl) {
             _ if kept.is_some() => Some(Duration::ZERO),
-            // A job that has re-entered a lease of acquire renews the lease; the record does not tell for which ttl.
+            // A job has re-entered this lease of acquire, and renews it. The record does not have the job's ttl.
             Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
             renewal => renewal,
         };
@@ -196,8 +196,8 @@ impl Obstacle {
         }
     }
 
-    /// True if leases of these tokens keep a waiter from the lock: for a lock with slots, all leases on the lock belong
-    /// to these tokens; for any other lock, at least one does.
+    /// True if leases of these tokens block a waiter. On a lock with slots, all leases must be of these tokens. On any
+    /// other lock, one lease of these tokens suffices.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {

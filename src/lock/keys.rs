@@ -3,13 +3,14 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// Stands between a lock's own key and the rest of each other key (`{redlock:backup}:␟queue`), and between the facts in
-/// a waiter's name. Names have no control characters, so a lock's own key never looks like one of the other keys.
+/// Stands in every key of a lock except the lock's own key: `{redlock:backup}:␟queue`. Names have no control
+/// characters, so a lock's own key never looks like one of the other keys. Also separates the facts in a waiter's name.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// The other keys of a lock that have fixed names, each with its type. A request names the first [`NAMED`] behind the
-/// lock's own key, in the order that the scripts expect. The scripts name the rest themselves, by BASE (keys.lua): a
-/// longer request would not fit into the 16 kB that a server reads after its client has gone (see scripts.rs).
+/// The other keys of a lock that have fixed names, each with its type. A request lists the lock's own key, then the
+/// first [`NAMED`] of these keys, in the order that the scripts expect. The scripts make the remaining keys from BASE
+/// (keys.lua). A longer request would not fit into the 16 kB that a server reads after its client has gone: see
+/// scripts.rs.
 const PARTS: [(&str, &str); 15] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
@@ -27,7 +28,7 @@ const PARTS: [(&str, &str); 15] = [
     ("visits", "zset"),     // The hosts that came, by the time at which they came.
     ("errors", "list"),     // The last lines that jobs wrote to their standard error.
 ];
-/// How many of [`PARTS`] a request names, from the first on.
+/// A request lists this many of [`PARTS`]: the first ones.
 const NAMED: usize = 8;
 
 /// A lock remembers runs if it has one of these keys.
@@ -52,7 +53,7 @@ impl Keys {
         Keys { lock: lock.to_owned(), base }
     }
 
-    /// The keys that a request names, in the order that the scripts expect.
+    /// The keys that a request lists, in the order that the scripts expect.
     fn all(&self) -> Vec<String> {
         let others = PARTS[..NAMED].iter().map(|(part, _)| format!("{}{part}", self.base));
         [self.lock.clone()].into_iter().chain(others).collect()
@@ -63,7 +64,7 @@ impl Keys {
         Call::new(script, self.all(), args.into_list(), (self.base.clone(), &PARTS))
     }
 
-    /// The key of the note that the release of this lease leaves.
+    /// The key of the note that stays after this lease was released.
     pub(super) fn note(&self, token: &str) -> String {
         format!("{}released:{token}", self.base)
     }
@@ -83,8 +84,8 @@ pub(super) fn remembered(key: &str) -> Option<String> {
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
-/// The text with which the other keys and the channels of each lock under `prefix` begin, unless the lock's name has a
-/// hash tag.
+/// The other keys and the channels of each lock under `prefix` begin with this text, unless the lock's name has a hash
+/// tag.
 pub(crate) fn beside(prefix: &str) -> String {
     match hash_tag(prefix) {
         Some(tag) => format!("{{{tag}}}:{prefix}"),
@@ -100,8 +101,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock fit into its hash slot. The other keys carry the lock's own hash tag. If the lock has
-/// none, its whole key is the tag, and a `}` in the key would end that tag too early.
+/// True if all keys of the lock are in one hash slot. The other keys carry the hash tag of the lock's own key. If that
+/// key has no hash tag, the whole key serves as the tag, and a `}` in the key would end the tag too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

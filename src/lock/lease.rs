@@ -10,13 +10,13 @@ use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The ttl without --ttl; cli.rs has the same as text.
+/// The default of --ttl. cli.rs has the same value as text.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// The random identity of the lease, with the suffix of this process's hold if this process has re-entered a lease.
+    /// The random identity of the lease. If this process has re-entered the lease, a suffix tells its hold.
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,
@@ -31,7 +31,7 @@ pub(crate) struct Lease {
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
-    /// The run of the lease, as far as redlock knows it, for the lock's memory; none with `--log 0`.
+    /// What redlock knows of the lease's run, for the lock's memory. None with `--log 0`.
     pub(super) entry: Option<String>,
     /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
@@ -39,12 +39,12 @@ pub(crate) struct Lease {
     pub(super) newest: Option<u64>,
     /// What the holder knows of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that a fault kept from granting the lease, and the faults; not passed on to another process.
+    /// The nodes that did not grant the lease because of a fault, and the faults. Not passed on to another process.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
 
-/// The holder's knowledge of one node; a run is named by the server's run_id.
+/// The holder's knowledge of one node. Its field `run` is the server's run_id.
 pub(super) type Backing = recreate::Backing<Boot, String>;
 
 impl Lease {
@@ -67,8 +67,8 @@ impl Lease {
         }
     }
 
-    /// Records that a node has granted the lease, or let this process enter the lease, for `ttl` from `sent`, when the
-    /// request was sent.
+    /// Records that a node has granted the lease, or has let this process enter the lease. `ttl` counts from `sent`,
+    /// the moment at which the request was sent.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
@@ -78,8 +78,8 @@ impl Lease {
         self.hold == token::BASE
     }
 
-    /// The end of validity: until then a quorum of nodes is sure to back the lease. If fewer nodes back the lease, this
-    /// is the moment at which the machine was started.
+    /// The end of validity: until then a quorum of nodes is sure to back the lease. If no quorum backs the lease,
+    /// returns the moment at which the machine was started.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
@@ -89,8 +89,8 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds the facts from which a node writes the end of the run, even a node that has restarted empty:
-    /// the run_id of the server that last confirmed the lease, the beginning (ms ago), and the run itself.
+    /// Adds what a node needs to write the end of the run, even if the node has restarted empty: the run_id from the
+    /// node's last confirmation, the beginning (ms ago), and the run itself.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
         args.with_some("run_id", self.backing[node].run.as_ref())

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of runs beyond the requested ones that may be in memory before the oldest are dropped.
+/// Once this many runs more than requested are in memory, the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
 /// The choice of the locks for a list.
@@ -28,8 +28,8 @@ pub(crate) struct Selection<'a> {
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
-    /// The locks with more runs that go on than are listed, and the number of these runs of each. Empty if only failed
-    /// runs were asked for.
+    /// The locks for which `runs` lacks some of the runs that go on: the lock's name, and the number of all its runs
+    /// that go on. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
@@ -59,10 +59,10 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// The gaps, unless the state of every lock in the list is unknown.
+    /// Returns the gaps.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if a lock's state is unknown, and the list shows no lock whose state is known.
+    /// [`Error::NoQuorum`] if the state of a lock is unknown, and the list shows no lock with a known state.
     pub(crate) fn known(self) -> Result<Missing, Error> {
         match self.unknown {
             Some(error) if !self.has_known => Err(error),
@@ -72,11 +72,12 @@ impl Missing {
 }
 
 impl Locks {
-    /// Gives the selected locks to `show`, ordered by name. A free lock is shown if it is named without a `*`, or, with
-    /// `free`, if it remembers something. With an empty prefix, a taken lock that a `*` finds is shown only if it has
-    /// redlock's owner record, since the rest of the database is other data. Errors about single locks, and errors of
-    /// `show`, go into the result. There may be very many locks, so only the answers about one page of locks are in
-    /// memory at a time.
+    /// Gives the selected locks to `show`, ordered by name. A lock that is named without a `*` is always shown. A `*`
+    /// finds taken locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
+    /// finds no lock without redlock's owner record: other keys of the database are other data.
+    ///
+    /// Errors about single locks, and errors of `show`, go into the result. There may be very many locks, so only the
+    /// answers about one page of locks are in memory at a time.
     ///
     /// # Errors
     /// [`Error::NoQuorum`], perhaps after some locks were shown.
@@ -119,8 +120,8 @@ impl Locks {
         Ok(missing)
     }
 
-    /// The newest runs of all selected locks together, as many as the query says. `row` turns each run, with its lock's
-    /// name, into the part that stays in memory, since there may be very many runs.
+    /// The newest runs of all selected locks together, as many as the query says. `row` makes a row from a lock's name
+    /// and a run. Only the rows stay in memory, since there may be very many runs.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -205,8 +206,8 @@ impl BatchQuery<'_> {
         self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
     }
 
-    /// The locks to which the keys that match the pattern belong. `lock_of` returns the lock of a key; None if the key
-    /// is not meant.
+    /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock
+    /// of a key; None if the key is not meant.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -261,8 +262,9 @@ impl<'a> Selection<'a> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
-    /// True if the list shows a lock with this status. A free lock is shown if it is named, or, with `free`, if it
-    /// remembers something; a lock of another library, if it is named, or if there is a prefix.
+    /// True if the list shows a lock with this status. A lock that is named without a `*` is always shown. Of the other
+    /// locks, a free lock is shown if `free` is set and the lock remembers something, and a lock of another library is
+    /// shown if there is a prefix.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas

@@ -16,7 +16,7 @@ pub(crate) struct Locks {
     pub(crate) quarantine: Quarantine,
 }
 
-/// The answer of each node about a lock, none for a node that gave none; or why too few nodes can tell.
+/// The answer of each node about a lock (None: the node has not answered), or why too few nodes can tell.
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {

@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The largest number of runs of a log that runs.lua looks at in one call; runs.lua has the same.
+/// The most runs of a log that one call of runs.lua reads. runs.lua has the same number.
 const PAGE: usize = 200;
-/// The number of runs that a request may ask for, of all locks together: a run takes a kilobyte at most.
+/// The most runs that one request asks for, of all its locks together. (A run takes a kilobyte at most.)
 const RUNS: usize = 2_000;
 /// The number of runs whose errors are kept.
 const KEPT_ERRORS: usize = 10;
-/// The number of further runs that each of several nodes is asked for, since runs that no quorum knows are left out.
+/// With several nodes, each node is asked for this many runs more: runs that no quorum knows are left out.
 const SPARE: usize = 10;
 /// Longer than any period that `log --since` takes (100 days).
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
-/// A server that was started less than this ago is new: runs that the user misses may have ended before the start.
+/// For this long after its start a server is new: it may have forgotten runs that ended before the start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The largest number of locks that one request asks about.
 const LOCKS: usize = 500;
@@ -32,9 +32,9 @@ const LOCKS: usize = 500;
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// At most this many runs, the newest.
+    /// The largest number of runs; the oldest are left out.
     pub(crate) most: usize,
-    /// Only runs that ended less than this long ago, or go on; none: of any age.
+    /// Runs that ended longer ago than this are left out. None: no run is left out for its age.
     pub(crate) since: Option<Duration>,
     /// True if only runs that failed, or may have failed, are asked for.
     pub(crate) failed: bool,
@@ -66,12 +66,12 @@ pub(crate) struct Memory {
     /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// If the log has been cut, and does not reach back to `since`: the end of its oldest run (since 1970), and the
-    /// number of its runs.
+    /// If the log was cut, and lacks some of the requested runs: the time (since 1970) when the log's oldest run ended,
+    /// and the number of runs in the log.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// If all nodes have answered, know no run of the lock, and are [`NEW`]: the server that was started first, and the
-    /// time since its start. Earlier runs may have been forgotten.
+    /// The server that was started first, and the time since its start: earlier runs may have been forgotten. None
+    /// unless all nodes have answered, know no run of the lock, and are [`NEW`].
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -95,7 +95,7 @@ struct NodeMemory {
     oldest: Option<Run>,
     more: bool,
     errors: Vec<KeptErrors>,
-    /// The time since the start of the server, if the server knows no run of this lock, and does not refuse INFO.
+    /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
     uptime: Option<Duration>,
 }
 
@@ -103,18 +103,18 @@ impl RunQuery {
     pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
-    /// The number of locks that one request may ask about, if this many nodes are asked.
+    /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // A lock's answer has up to `each` runs of the log, about as many runs that are open, and up to four more:
-        // `success`, `failure`, `forced`, `oldest`. The hosts take as much space as ten runs, the errors of a run as
-        // much as a run.
+        // The answer about a lock has up to `each` runs of the log, about as many open runs, and four more at most:
+        // `success`, `failure`, `forced`, `oldest`. The hosts take the space of ten runs. The errors of a run take the
+        // space of one run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs to ask of each node: as many as the query says; of several nodes, [`SPARE`] more.
+    /// The number of runs to ask of each node: the query's number, and [`SPARE`] more if there are several nodes.
     fn each(self, nodes: usize) -> usize {
         self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
     }
@@ -292,7 +292,7 @@ fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     }
 }
 
-/// The runs of all nodes, each once, unless [`agreed`] finds that a run does not count.
+/// The runs of all nodes, each once, without the runs that do not count (see [`agreed`]).
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in nodes.iter().copied().flatten() {
@@ -301,18 +301,18 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// One run from the answers of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss,
-/// or know that a lease of `acquire` ran out. A run whose end no node was told counts only if `needed` nodes know the
-/// run, since it may be left over from a take that got no quorum.
+/// Combines what several nodes know of one run. If redlock told any node the run's end, this end wins. There are two
+/// exceptions: `needed` nodes know a loss, or `needed` nodes know that a lease of `acquire` ran out. If redlock told no
+/// node an end, the run counts only if `needed` nodes know it: it may be left over from a take without a quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // A loss that a quorum knows is real. A single node may have forgotten the lease, and call that a loss.
+        // A loss is real if a quorum knows it. A single node may just have forgotten the lease.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
-        // A node that carried out its take late can still release a lease that has run out on the others.
+        // The lease ran out on a quorum. A node that granted the lease late may still have accepted the release.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
             RunOutcome::Expired.weight()
         }
@@ -359,11 +359,11 @@ mod tests {
         assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
         assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
-        // An end that was told wins, and so does its time.
+        // If a node was told the end, this end counts, with its time.
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
-        // A lease of acquire that has run out on most nodes has run out; a run of `run` has the end that was told.
+        // `run`: the end that a node was told counts. `acquire`: if the lease ran out on most nodes, this counts.
         assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
         let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
         assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));

@@ -80,7 +80,7 @@ pub(crate) struct Request {
     pub(crate) wait: Duration,
     /// The owner of the lease to come.
     pub(crate) owner: Owner,
-    /// Tokens of the leases that the jobs around this process hold, the outermost first.
+    /// The tokens of the enclosing jobs' leases, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
     /// True if one process renews the lease, and another releases it: the process that renews must not take the release
@@ -110,8 +110,8 @@ pub(crate) enum Reenter {
     Excluded,
     /// Re-enter if an ancestor still holds a lease, which keeps its own ttl; otherwise take the lock as usual.
     IfHeld,
-    /// Re-enter the lease of this token, or fail; the lease then lasts at least for the request's ttl, unless the lease
-    /// is kept after its job.
+    /// Re-enter the lease of this token, or fail. The entry extends the lease to the request's ttl, unless the lease
+    /// lasts longer already, or is kept after its job.
     Must(String),
 }
 

@@ -21,12 +21,12 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    /// The largest number that any of these answers tells.
+    /// The register with the largest number in these answers.
     pub(super) fn largest(answers: &Answers<Answer>) -> Option<Newest> {
         answers.replies().filter_map(Newest::read).max_by_key(|newest| newest.number)
     }
 
-    /// The register in this answer; None if the answer tells no register.
+    /// The register in this answer; None if the answer has no register.
     fn read(answer: &Answer) -> Option<Newest> {
         let mut parts = answer.text("newest")?.splitn(5, ' ');
         let mut part = || parts.next().filter(|part| !part.is_empty());

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 ///
 /// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `Holder::agreed` takes it
 /// from the newest record, and [`Owner::who`], error.rs, output.rs and output/ show it. The fact is about the process
-/// `pid`, not about redlock. [`Owner::local`] leaves no fact none, since a missing argument fails the grant.
+/// `pid`, not about redlock. [`Owner::local`] gives every fact a value, since a missing argument fails the grant.
 /// recreate.lua writes the whole record again.
 ///
-/// A fact that changes with renewals needs more: `Lease::args` sends the fact (each hold has its own `Lease`), and
-/// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease, and only with commands that users
-/// have allowed already.
+/// A fact that changes with renewals needs more. `Lease::args` sends the fact (each hold has its own `Lease`).
+/// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease. extend.lua may use only commands
+/// that users have allowed already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
     pub(crate) length: Duration,
-    /// True if the user gave the quarantine, or there is a single node; otherwise the quarantine grows to cover the ttl
+    /// True if the user gave the quarantine, or if there is a single node. False: the quarantine grows to cover the ttl
     /// of every lease that a node shows.
     pub(crate) is_fixed: bool,
 }
@@ -30,15 +30,15 @@ impl Quarantine {
         self.length.is_zero()
     }
 
-    /// Makes the quarantine cover a lease of this length, which a node shows, unless the quarantine is fixed.
+    /// Makes the quarantine at least as long as `lease`, the ttl of a lease on a node, unless the quarantine is fixed.
     pub(super) fn cover(&mut self, lease: Duration) {
         if !self.is_fixed {
             self.length = self.length.max(lease);
         }
     }
 
-    /// The rest of the quarantine of a node that has been up for `uptime`, which is in whole seconds; zero without an
-    /// `uptime`.
+    /// For how long a node stays in quarantine if it has been up for `uptime`, in whole seconds. Zero if the uptime is
+    /// not known.
     pub(crate) fn left(self, uptime: Option<Duration>) -> Duration {
         match uptime {
             Some(uptime) if !self.is_off() => (self.length + Duration::from_secs(1)).saturating_sub(uptime),

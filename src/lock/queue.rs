@@ -1,4 +1,4 @@
-//! Waiting in line: first come, first served, at a cost for each handover that does not depend on how many wait.
+//! Waiting in line: first come, first served. A handover costs the same in a line of any length.
 //!
 //! A release takes the first waiter out of the line, and calls it on a channel of its own. The waiter that is first now
 //! is told to keep watch; the others sleep on. PUBLISH tells how many clients got the call: a waiter that did not get
@@ -31,17 +31,17 @@ const OTHERS_LOOK: Duration = Duration::from_secs(60);
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 /// The pause from an expiry to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// After an expiry the other waiters look too, this much later at most, unless [`OTHERS_PER_RANK`] delays them: the
-/// holder and the first waiters may have died together.
+/// After an expiry the other waiters look too, since the holder and the first waiters may have died together. They look
+/// at most this much later, but [`OTHERS_PER_RANK`] may delay them further.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The other waiters wait at least this long, times their position in line, before a look for an expiry: the fourth in
-/// line waits for at least 400 ms.
+/// The Nth waiter in line (but not the first) waits at least N times this before its look for an expiry. For the fourth
+/// waiter that is 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// A look gets at least this long, even past the end of the wait: over slow connections too, the wait ends as
-/// "held" and not as "timed out".
+/// A look may always take this long, even past the end of the wait. So a wait over slow connections ends as "held", not
+/// as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try, after rivals have each got some of the nodes and none a quorum, or after
-/// fewer than q nodes have called.
+/// The longest pause before the next try, after a tie of rivals (each has got some nodes, but no quorum), or after
+/// a call from fewer than q nodes.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The pause after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub(crate) struct WaitReport {
     pub(crate) number: Option<u64>,
     /// The number of waiters ahead, once this waiter stands in line.
     pub(crate) rank: Option<u64>,
-    /// The reason why the nodes cannot be asked at present, without the lock's name.
+    /// The reason why the nodes cannot be asked at present. The text leaves out the lock's name.
     pub(crate) trouble: Option<String>,
     /// An event that has just happened, for `--verbose`.
     pub(crate) news: Option<String>,
@@ -73,9 +73,9 @@ struct InLine<'a> {
     queued: bool,
     /// The time of the next look.
     look: Boot,
-    /// The nodes that have called this waiter since the last look that did not fail.
+    /// The nodes that have called this waiter since the last look that was denied.
     called: Vec<bool>,
-    /// The nodes on which this waiter has subscribed since the last look that did not fail.
+    /// The nodes on which this waiter has subscribed since the last look that was denied.
     subscribed: Vec<bool>,
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
@@ -87,8 +87,8 @@ struct InLine<'a> {
 }
 
 impl Lock {
-    /// Waits in line until this waiter gets the lock, until waiting cannot help, or until the request's wait, which
-    /// began at `start`, is over. `denial` and `trouble` come from the tries before.
+    /// Waits in line until this waiter gets the lock, until waiting cannot help, or until the request's wait is over.
+    /// The wait began at `start`. `denial` and `trouble` come from the tries before.
     pub(super) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
@@ -114,7 +114,7 @@ impl Lock {
             seen: None,
         };
         line.remember();
-        // The earlier tries are undone; none of them left a name in the queue.
+        // Undoes the earlier tries. They have put no waiter into the line.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
@@ -123,7 +123,7 @@ impl Lock {
             // If each node gave its own tickets, two waiters could each be first on some nodes, for good.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
-        // A wait for a holder is reported by the first look, with the position in line.
+        // Reports trouble at once. A holder is reported after the first look, with the position in line.
         if line.trouble.is_some() {
             line.notify(self, None);
         }
@@ -150,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes, or too few nodes are left for a quorum; at most for the
-    /// node timeout, and not past `end`. A waiter that queues before it listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes. Ends earlier if too few nodes are left for a quorum, after
+    /// the node timeout, or at `end`. A waiter that queues before it listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -217,7 +217,7 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.update(*denial);
-                // Calls from before this look may still be unread, after a freeze of this process, say.
+                // Calls that came before this look may be unread: this process was frozen, say.
                 while let Some((node, heard)) = listeners.next().now_or_never() {
                     line.hear(self, node, heard);
                 }
@@ -228,8 +228,8 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // Each of these nodes dropped this waiter from its line, and no call has reached the waiter: the
-                // subscription there is dead, unless it is newer than the last look.
+                // These nodes have dropped this waiter from their line, and the waiter has heard no call from them. So
+                // a subscription there is dead, unless it is newer than the last look.
                 let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
                 deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
@@ -253,7 +253,7 @@ impl InLine<'_> {
         self.remember();
     }
 
-    /// Remembers the lease of a single server, in case the server restarts empty.
+    /// With a single node: remembers the present lease, in case the server restarts empty.
     fn remember(&mut self) {
         // The lease that lasts longest, if there are several.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);
@@ -315,9 +315,9 @@ impl InLine<'_> {
     }
 }
 
-/// The time until a waiter looks by itself. The first in line looks often, the waiter at rank r every r + 1 seconds,
-/// but at least once a minute: W waiters look about ln W + W/60 times a second. All look once the lease has run out,
-/// waiters farther back later.
+/// The time until a waiter looks by itself. The first in line looks often. The waiter at rank r looks every r + 1
+/// seconds, and at least once a minute. So W waiters together look about ln W + W/60 times a second. All waiters also
+/// look after the lease has run out, waiters farther back later.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {

@@ -1,6 +1,6 @@
 //! The arithmetic of the Redlock algorithm: quorum, drift, validity, decision. Pure: no clock, no I/O.
 //!
-//! The models (tests/model) include this file by its path, so only its tests import anything of redlock.
+//! The models (tests/model) include this file by its path, so this file, without its tests, imports nothing of redlock.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The allowance for a lease that ends earlier than its ttl, because clocks run at different speeds and a server
-/// expires keys with limited precision. One percent and 2 ms, as in Redis' description of Redlock.
+/// How much earlier than its ttl a lease may end: clocks run at different speeds, and a server expires keys with
+/// limited precision. One percent and 2 ms, as in Redis' description of Redlock.
 pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -28,7 +28,7 @@ pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }
 
-/// The largest value that at least `needed` of these values reach; none if there are fewer than `needed`.
+/// The `needed`-th largest of these values; none if there are fewer values.
 pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.get(needed - 1).copied()
@@ -127,7 +127,7 @@ mod tests {
     fn before_the_end_of_validity_a_quorum_has_the_key_and_after_it_not() {
         for nodes in 1..=7 {
             for answers in every_combination(nodes) {
-                // Deadlines that differ from node to node, and collide for some.
+                // Most deadlines differ. Some may be equal: those of nodes 0 and 3, say.
                 let deadlines: Vec<Option<Boot>> = answers
                     .iter()
                     .enumerate()

@@ -17,7 +17,7 @@ pub(crate) enum NodeReport<T, R> {
     Confirmed { until: T, run: Option<R> },
     /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock there; or a later grant, or `release --force`, has ended this lease there.
+    /// Another holder has the lock there. Or this lease was ended there by a later grant, or by `release --force`.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -28,8 +28,8 @@ pub(crate) enum NodeReport<T, R> {
 /// The holder's knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backing<T, R> {
-    /// The time until which the node is sure to back the lease, from its last confirmation; none if the node does not
-    /// back the lease.
+    /// Until this time the node is sure to back the lease, by its last confirmation. None if the node does not back the
+    /// lease.
     pub(crate) until: Option<T>,
     /// The run_id that the server told with its last confirmation; none if INFO is refused.
     pub(crate) run: Option<R>,
@@ -47,7 +47,7 @@ impl<T, R> Default for Backing<T, R> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round<T> {
     pub(crate) sent: T,
-    /// The moment at which all nodes have answered, or the time is up.
+    /// The moment at which all nodes have answered, or at which the time is up.
     pub(crate) now: T,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Judgement<R> {
     pub(crate) lost: bool,
 }
 
-/// The end of validity: the q-th largest of the nodes' `until`; none when fewer than q nodes back the lease.
+/// The end of validity: the q-th largest `until` of the nodes. None if fewer than q nodes back the lease.
 pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
     validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
@@ -69,9 +69,9 @@ fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
 
-/// Records that a node has extended the lease or created it again, and backs the lease until `until`: the moment of
-/// sending + ttl − drift. Returns false if the validity had ended before: the answer counts for nothing, and the key
-/// must be deleted.
+/// Records that a node has extended or re-created the lease. The node backs the lease until `until`: the moment of
+/// sending + ttl − drift. Returns false if the validity had ended before the answer came. Such an answer does not
+/// count, and the node's key must be deleted.
 pub(crate) fn confirm<T: Ord + Copy, R>(
     nodes: &mut [Backing<T, R>],
     node: usize,
@@ -96,8 +96,8 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
     if !is_valid(nodes, round.now) {
         return Judgement { recreate: Vec::new(), lost: true };
     }
-    // `forgot`: nodes that restarted and forgot the lease; no rival was let in since. `missed`: nodes without the
-    // lease, which may get the lease if q others confirm it.
+    // `forgot`: nodes that restarted, forgot the lease, and have let in no rival. `missed`: other nodes without the
+    // lease. They may get the lease if q nodes confirm it.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;
@@ -109,7 +109,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = Some(*until);
                 node.run = run.clone();
             }
-            // If the backing had not ended when the node was asked, this lease was deleted before another was granted.
+            // If the backing had not ended when the node was asked, the lease did not run out there: it was deleted.
             NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;
@@ -122,15 +122,15 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // No rival got the lock: the key kept rivals out until the restart, the quarantine since then. (A
-                // single node has no quarantine by default; its counter tells whether a rival got the lock.) Compare
-                // with now, not with the moment of sending: in between, the key may have expired, and the node may have
-                // granted a rival's lease and restarted.
+                // No rival got the lock: the key kept rivals out before the restart, and the quarantine after it. (A
+                // single node has no quarantine by default. There the counter tells whether a rival got the lock.)
+                // The backing must last until now. If it ended after the sending, the key may have expired before the
+                // restart, and the node may have granted a rival's lease.
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;
                 }
-                // The backing had not ended when the node was asked, and the node has not restarted: the key was
+                // If the node has not restarted, and the backing had not ended when the node was asked, the key was
                 // deleted.
                 node.removed |= known && !restarted && !passed(round.sent);
                 node.until = None;

@@ -23,8 +23,8 @@ const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The records of a run's end that fewer than q nodes could write: for each, the first node that failed, and the
-/// server's words.
+/// The records of a run's end that fewer than q nodes could write. A field has the first node that failed, and what the
+/// node said; none if q nodes could write the record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
     /// The note of a success, for `--once-per`.
@@ -51,7 +51,7 @@ struct Release<'a> {
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how the run ended; with `keep`, the lock stays taken for
+    /// Releases this process's hold of the lease, and tells how the run ended. With `keep`, the lock stays taken for
     /// that time. Returns the number of holds left. Has a deadline of its own.
     ///
     /// # Errors
@@ -96,8 +96,8 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // With one node: if the lease has several holds, and the release names none, the node releases nothing, and
-        // tells the newest hold.
+        // A release to a single node may name no hold. If the lease then has several holds, the node only tells the
+        // newest hold.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -113,7 +113,7 @@ impl Lock {
         if verdict != Verdict::Yes {
             return Err(self.not_done(release.token, &answers, is_done));
         }
-        // If a quorum has freed the lock, no hold is left that a quorum knows of. Otherwise the largest number counts,
+        // If a quorum has freed the lock, the holds on other nodes do not count. Otherwise the largest number counts,
         // since a node may have missed a hold.
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
@@ -128,9 +128,8 @@ impl Lock {
         (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
-    /// Sends the release to all nodes, and again to nodes that fail or do not answer, until the answers decide or the
-    /// time is over. A node that has released the lease before, or has forgotten the lease in a restart, counts as a
-    /// node that has released the lease.
+    /// Sends the release to all nodes. Repeats it for nodes that fail or do not answer, until the answers decide or the
+    /// time is over. A node counts as done if it has released the lease before, or has forgotten it in a restart.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -187,7 +186,7 @@ impl Lock {
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
-        // A loss that is known already is told in this request, so that no second request has to arrive.
+        // If the loss is known already, this request tells it: a second request might not arrive.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
         let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {
@@ -201,9 +200,9 @@ impl Lock {
         }
     }
 
-    /// Tells the nodes that lack the lease how its run ended. One node alone cannot know whether the lease is lost,
-    /// since other nodes may still have it. If the lease is lost, nodes that have noted a success for `--once-per` are
-    /// told too.
+    /// Tells the nodes that lack the lease how its run ended: a node alone cannot know whether the lease is lost, since
+    /// other nodes may still have the lease. If the lease is lost, and nodes may have noted a success for `--once-per`,
+    /// tells all nodes.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
@@ -224,7 +223,7 @@ impl Lock {
         self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
     }
 
-    /// The hold that most nodes name as the newest of the lease; the hold that took the lease if no node names one.
+    /// The newest hold of the lease, by the votes of the nodes; if no node names a hold, the hold that took the lease.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -234,8 +233,8 @@ impl Lock {
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        // Most nodes name the newest hold, since a hold is entered on a quorum. `entered` only breaks ties: it is by
-        // each server's own clock.
+        // A hold is entered on a quorum, so most nodes name the newest hold. `entered` only breaks ties: each server
+        // takes this time from its own clock.
         let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
         let votes = |hold: &Reply| answers.count(|other| other.get("hold") == hold);
         let newest = named.max_by_key(|newest| (votes(newest.get("hold")), newest.count("entered")));
@@ -260,7 +259,7 @@ impl Release<'_> {
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            // Another process may have released the lease by its token: then the end that the other process told stays.
+            // Another process may have released the lease by its token, and told an end. The log keeps this end.
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
@@ -273,7 +272,7 @@ impl Release<'_> {
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
     }
 
-    /// True if the node has restarted empty since it confirmed the lease, and the job ended within the lease: then the
+    /// True if the node has restarted empty since it confirmed the lease, and the job ended within the lease. Such a
     /// restart costs the job nothing.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
         let Some(lease) = self.lease else { return false };
@@ -297,7 +296,7 @@ fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// True if the log may have had the lease's run and was cut since, or cannot be read.
+/// True if the log cannot tell: the lease's run may have been cut off, or the log cannot be read.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

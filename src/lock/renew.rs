@@ -22,8 +22,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The moment at which the wait for answers ends. To give the lease again to nodes that have forgotten it may then
-    /// take as long again.
+    /// The end of the wait for answers. Nodes that have forgotten the lease are then given the lease again. That may
+    /// take as long as the wait.
     pub(crate) give_up: Boot,
     /// After this time without an answer (later in a slow network), a node is asked over another connection too.
     pub(crate) pause: Duration,
@@ -40,7 +40,7 @@ pub(crate) enum Renewal {
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
-    /// The lease is lost, and at least one node says why. The text continues "lost "backup": …".
+    /// The lease is lost. The text is the reason that a node gives: `it was revoked by …`.
     Lost(String),
     /// A node has the note that the lease was released by its token.
     Released,
@@ -86,8 +86,8 @@ impl Lock {
         Renewal::Unconfirmed { faults, silent, soon }
     }
 
-    /// Judges the answers of a round together. `moved` is called if the judgement moves the end of validity, as when a
-    /// node has lost the lease, and the lease itself is not lost.
+    /// Judges the answers of a round together. Calls `moved` if the lease is not lost, but its validity now ends at
+    /// another moment: one node may have lost the lease.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -99,7 +99,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // A slow node may answer a request of an earlier round: then this round counts from that request.
+        // A slow node's answer may belong to a request of an earlier round. This round then counts from that request.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
@@ -109,8 +109,8 @@ impl Lock {
         judgement
     }
 
-    /// One node's answer to a renewal, as the rule for re-creation sees it; a node that confirms backs the lease until
-    /// `until`.
+    /// The report about one node's answer to a renewal, for [`recreate::judge`]. `until`: the moment until which the
+    /// node backs the lease, if the node has extended the lease.
     fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
         let run = answer.run_id.clone();
         match answer.outcome {
@@ -125,7 +125,7 @@ impl Lock {
     }
 
     /// Gives the lease again to each node that the judgement names, if the node has not restarted since its answer.
-    /// Unless the lease is lost, enters the hold again on nodes that have forgotten only the hold. Neither request may
+    /// If the lease is not lost, enters the hold again on nodes that have forgotten only the hold. Neither request may
     /// arrive behind the release.
     async fn restore(
         &mut self,
@@ -149,8 +149,8 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request to give the lease to a node that lacks it, if the server's run_id is still `run` (none: INFO is
-    /// refused).
+    /// The request that gives the lease again to a node that has forgotten the lease. The node refuses the request if
+    /// the server's run_id is no longer `run` (none: INFO is refused).
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
@@ -185,7 +185,7 @@ fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     })
 }
 
-/// Records which nodes have extended the lease or created it again: each backs the lease for the ttl, less drift, from
+/// Records which nodes have extended or re-created the lease. Such a node backs the lease for the ttl less drift, from
 /// the moment at which the request was sent. Returns [`Boot::NEVER`]: the caller waits for all answers.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();

@@ -15,23 +15,23 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// True if the leases have ended. Otherwise these leases can no longer be extended: each lease ends when the
-    /// redlock that renews the lease has stopped the job, or else when the lease runs out.
+    /// True if the leases have ended. If false, the leases can no longer be extended: each lease ends when its redlock
+    /// has stopped the job, at the latest when the lease runs out.
     pub(crate) is_free: bool,
-    /// The number of `--newest` that the lock has forgotten, if the lock was free already.
+    /// The number of `--newest` that a free lock has forgotten; none if the lock was not free.
     pub(crate) forgot: Option<Newest>,
     /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
     pub(crate) missed: Vec<String>,
 }
 
 impl Lock {
-    /// Ends the leases of others: safely, or at once with `force`. Ends all leases, or, if `token_prefix` is not empty,
-    /// the only lease whose token begins with `token_prefix`. A lease that only a minority of nodes has does not count.
-    /// With `force` and an empty prefix, a lock that is free already forgets its number of `--newest`.
+    /// Ends the leases of others: safely, or at once with `force`. With an empty `token_prefix`, ends all leases; else
+    /// the only lease whose token begins with the prefix. A lease does not count if only a minority of nodes has it.
+    /// With `force` and an empty prefix, a free lock forgets its number of `--newest`.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], also if a free lock has no number; [`Error::Usage`] if several tokens begin with
-    /// `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
+    /// [`Error::NotOurs`] if there is no such lease, and no number to forget; [`Error::Usage`] if several tokens begin
+    /// with `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         let mut status = self.inspect(View::REVOCATION, None).await?;
         if let Some(error) = status.unanswered.take() {
@@ -57,7 +57,7 @@ impl Lock {
         if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
             return self.forgotten(&answers, missed);
         }
-        // The most telling outcome comes first: the first of these that a node answers decides the result.
+        // In order of importance: the result is the first of these outcomes that any node has answered.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
@@ -73,8 +73,8 @@ impl Lock {
         }
     }
 
-    /// The token of the lease to end: the only token that begins with `prefix`. None if `prefix` is empty, and the lock
-    /// has several leases, or no lease.
+    /// The token of the lease to end: the only token that begins with `prefix`. With an empty `prefix`, the only token;
+    /// None if the lock has several leases, or no lease.
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with `prefix`, and [`Error::NoQuorum`].

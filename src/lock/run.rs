@@ -57,12 +57,12 @@ pub(crate) struct Run {
     /// The server's clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
-    /// True if `acquire` took the lease: the release by the token cannot know whether the lease had run out before.
+    /// True if `acquire` took the lease. A release by the token cannot know whether the lease ran out before.
     #[serde(skip)]
     pub(super) is_acquired: bool,
 }
 
-/// The way in which a run ended, or that the run goes on.
+/// How a run ended; `Running` if the run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunOutcome {
@@ -131,8 +131,8 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of this outcome if nodes disagree on a run. An end that was told outweighs a loss, since a node that
-    /// has forgotten the lease takes the lease for lost; a loss outweighs an expiry.
+    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss, since a node that has
+    /// forgotten the lease calls that a loss. A loss outweighs an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
             RunOutcome::Running | RunOutcome::Unreadable => 0,
@@ -143,7 +143,7 @@ impl RunOutcome {
     }
 }
 
-/// The run of a requested lease, as far as redlock knows it; the server adds the rest, and the release adds the end.
+/// What redlock knows of a run when it requests the lease. The server adds the rest, and the release adds the end.
 /// None if the request asks for no trace in the log (`log` is zero).
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     let Request { owner, once_per, log, is_acquired, .. } = request;
@@ -164,7 +164,7 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// The run of a lease, as the release tells the run to a node. The script adds the beginning and the end.
+/// The text about a run that a release sends to a node. The script adds the beginning and the end of the run.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
@@ -180,8 +180,8 @@ pub(super) struct KeptErrors {
 }
 
 impl Run {
-    /// Reads a run from this text, with the outcome `untold` if the text has none; end.lua explains each letter. Every
-    /// value is text, since the precision of numbers is a setting of the whole server. `now` is the node's clock.
+    /// Reads a run from this text; end.lua explains each letter. If the text has no outcome, the outcome is `untold`.
+    /// Every value is text, since the precision of numbers is a setting of the whole server. `now` is the node's clock.
     pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
         let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
         let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
@@ -234,7 +234,7 @@ impl Run {
         self.duration = self.began.map(|began| ended.saturating_sub(began));
     }
 
-    /// The same run, with its times by the clock of the node that told `other`.
+    /// The same run, with its times by the clock of another node. `other` is the run as that node reports it.
     pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
         (self.began, self.now) = (other.began, other.now);
         self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
@@ -246,7 +246,7 @@ impl Run {
         self.ended.or(self.began)
     }
 
-    /// The sort key of runs, the newest first: runs that go on, then ended runs, the last to end first.
+    /// The sort key of runs: first the runs that go on, then the ended runs, each from the newest to the oldest.
     pub(super) fn age(&self) -> Age {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }

@@ -28,8 +28,8 @@ script!(RUNS, "runs");
 mod tests {
     use super::*;
 
-    /// A server reads only 16 kB of a connection that the client has closed: a TAKE and two UNDOs, the second by its
-    /// SHA1, have to fit.
+    /// After the client has closed the connection, a server reads only 16 kB more. A TAKE and two UNDOs must fit. (The
+    /// second UNDO has only the script's SHA1.)
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {
@@ -37,9 +37,9 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // With a name of more than 256 bytes, the requests may not fit. A server that does not know TAKE is sent the
-        // whole script, which does not fit: if the server stands still just then, the lease may be left until it runs
-        // out.
+        // With a name of more than 256 bytes, the requests may not fit. If the server does not know TAKE, it gets the
+        // whole script, and the requests do not fit. If the server also hangs at that moment, the lease may remain
+        // until its ttl is over.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");
     }

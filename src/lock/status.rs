@@ -17,8 +17,8 @@ use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of bytes of a key's value to ask for. With an empty prefix, a list reads any program's keys, whose values
-/// may be large.
+/// redlock asks for this many bytes of a key's value. If the prefix is empty, `list` meets keys of other programs, and
+/// their values may be large.
 const BYTES: u32 = 128;
 
 /// The parts of a lock that a look asks for. At most `holders` holders and `waiters` waiters are named; all are
@@ -35,7 +35,7 @@ pub(crate) struct View {
 impl View {
     /// The state, and one holder.
     pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None, bytes: Some(BYTES) };
-    /// The state, and one holder with its whole token, by which a revocation names the lease.
+    /// The state, and one holder with its whole token: a revocation has to name the lease by the whole token.
     pub(super) const REVOCATION: View = View { bytes: None, ..View::STATE };
     /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
@@ -47,13 +47,13 @@ impl View {
     pub(crate) const WHOLE: View =
         View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }), ..View::STATE };
 
-    /// The same view, with the hosts that came to the lock if `hosts`. A view without runs never has the hosts.
+    /// Adds the hosts that came to the lock, if `hosts` is true and the view has runs.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
         View { runs: self.runs.map(|runs| RunQuery { hosts, ..runs }), ..self }
     }
 
-    /// The number of locks that one request may ask about: the answers may fill half of the limit in redis/stream.rs. A
-    /// holder takes at most five kilobytes, protocol included, and the rest of a lock at most 1.5 kilobytes.
+    /// The number of locks that one request may ask about: the answers may fill half of the limit in redis/stream.rs.
+    /// In the answer about a lock, each holder takes at most 5 kB, and everything else at most 1.5 kB.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
         self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
@@ -73,7 +73,7 @@ pub(crate) enum State {
     Held,
     /// The job has ended; the lock stays taken for a while (`--hold-at-least`).
     Kept,
-    /// Free, and promised to the next in line, or to the holder before a restart.
+    /// Free, but promised: to the next in line, or to the holder that a restarted server has forgotten.
     Reserved,
     /// The holder cannot extend the lease any more.
     Revoked,
@@ -87,7 +87,7 @@ pub(crate) enum State {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NodeAnswer {
     pub(crate) node: String,
-    /// One word: free, held, foreign, error, or unknown when the node was started too recently to know.
+    /// One word: free, held, foreign, error, or unknown. Unknown: the node was started too recently to know.
     pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
@@ -119,7 +119,7 @@ pub(crate) struct Status {
     /// The obstacle to a take, if the lock is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Obstacle>,
-    /// The number of leases on the lock, of which [`Status::holders`] are the first.
+    /// The number of all holders. [`Status::holders`] may have fewer.
     pub(crate) holder_count: u64,
     /// The number of waiters in line for the lock; none if no node has answered.
     pub(crate) waiting: Option<u64>,
@@ -129,12 +129,12 @@ pub(crate) struct Status {
     /// The lock's memory of its runs.
     #[serde(flatten)]
     pub(crate) memory: Memory,
-    /// The error that leaves the runs unknown.
+    /// The reason why the runs are not known.
     #[serde(skip)]
     pub(crate) unremembered: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
-    /// The error that leaves the state unknown.
+    /// The reason why the state is not known.
     #[serde(skip)]
     pub(crate) unanswered: Option<Error>,
 }
@@ -167,8 +167,8 @@ impl Status {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
-    /// The sort key of locks, the worst first: unknown, without an expiry, revoked, last run failed, taken, free; then
-    /// the lock with the most waiters, then the lock that was held longest.
+    /// The sort key of locks, the worst first: unknown, without an expiry, revoked, last run failed, taken, free. Of
+    /// two equal locks, the lock with more waiters comes first, then the lock that has been held longer.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {
@@ -189,19 +189,19 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // If the lock is free, the caller waits because of the line.
+        // If the lock is free, the line is the obstacle.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. The result also has the nodes that fail, and the holder
-    /// with the token `named`, however few holders `view` asks for.
+    /// Looks at the lock on all nodes, and changes nothing. The result has failed nodes, too. It has the holder with
+    /// the token `named` even if `view` asks for fewer holders.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when so many nodes refuse for good that no quorum is left, or when too few nodes answer the
-    /// request for the runs.
+    /// [`Error::NoQuorum`] if so many nodes refuse for good that the others are no quorum, or if too few nodes tell the
+    /// runs.
     pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
@@ -235,7 +235,7 @@ impl Lock {
 }
 
 impl BatchQuery<'_> {
-    /// Adds the memory of each of these locks, or why too few nodes can tell.
+    /// Sets the memory of each of these locks. If too few nodes tell a memory, sets `unremembered` instead.
     ///
     /// # Errors
     /// The errors of [`BatchQuery::remember`].
@@ -252,7 +252,7 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The status by the answers of all nodes: a lease on a quorum of the nodes is in force.
+/// The status that follows from the answers of all nodes. A lease is in force if a quorum of the nodes has it.
 pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Status {
     let needed = quorum(answers.len());
     let known: Vec<&Answer> = answers.iter().copied().flatten().collect();
@@ -265,7 +265,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let counts =
         obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    // The number of nodes that name an obstacle of this kind, and the longest time that such an obstacle has left.
+    // The number of nodes with an obstacle of this kind, and the longest remaining time of these obstacles.
     let named = |is: fn(&Obstacle) -> bool| {
         let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())
@@ -286,7 +286,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         // Even if every silent node has the same lease, no lease reaches a quorum.
         (State::Free, None)
     };
-    // Each waiter stands in line on all nodes that it reaches, so the longest line lacks the fewest waiters.
+    // A waiter queues on every node that it reaches, so the longest line is the most complete.
     let line = known.iter().max_by_key(|answer| answer.count("waiting"));
     let lines: Vec<Vec<Waiter>> = known.iter().filter_map(|answer| Waiter::read_all(&answer.fields)).collect();
     let mut waiters = line.and_then(|line| Waiter::read_all(&line.fields));

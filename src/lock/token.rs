@@ -3,11 +3,11 @@
 use crate::sys::random::uuid;
 use crate::text::SHOWN_OF_TOKEN;
 
-/// Stands in the token of a hold between the lease's token and the hold's id, eight hexadecimal digits.
+/// The token of a hold is the lease's token, this mark, and the hold's id: `HOLD_DIGITS` hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// The last character of the token of a lease whose release leaves a note. The memory of runs tells of a release too,
-/// but may be switched off or fail; and a release mistaken for a loss would stop the process that the lease is for.
+/// If a token ends with this character, the release of the lease leaves a note. Without the note, the guard could take
+/// the release for a loss, and stop the script. The memory of runs is not enough: it may be off, or may fail.
 const NOTED: char = 'n';
 
 /// Identifies the hold that took the lock.

@@ -1,7 +1,7 @@
 //! The traces that a try to get a lock may have left on the nodes, and how they are undone.
 //!
-//! A failed try is undone, but the request that undoes the try may be lost with its connection. Until a node confirms
-//! the undo, the try is remembered for that node; the next request that takes the lock or leaves the line carries the
+//! A failed try is undone by a request, but this request may be lost with its connection. So the try is remembered for
+//! each node until the node confirms the undo. The next request that takes the lock or leaves the line carries the
 //! token of the try, and undoes the try (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
@@ -12,15 +12,15 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
-/// a server that finds the connection closed when it answers reads nothing further from that connection.
+/// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer:
+/// if the connection is already closed when a server answers, the server reads no more requests from this connection.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest wait for nodes that undo a failed try if no signal has come, or that hear how a run ended: a node that
-/// hangs delays the caller by this time.
+/// The longest time that redlock waits while nodes undo a failed try, or take the report of a run's end. After a
+/// signal, [`UNDO_TIMEOUT`] counts. A node that hangs delays the caller by this time.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
-/// The most tries to remember for one node, since their tokens are sent with each request.
+/// The most tries to remember for one node. The limit keeps requests short, since they carry the tokens of the tries.
 const MOST_EARLIER: usize = 8;
 /// How long [`Lock::step_out`] waits for the answers that it does not need.
 const STEP_OUT: Duration = Duration::from_millis(20);
@@ -77,7 +77,7 @@ impl Traces {
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
             self.may_have_it[node] = take.outcome == Outcome::Granted;
-            // The node has answered the latest try, whose request undoes the earlier tries.
+            // The request of the latest try undoes the earlier tries, and the node has answered this request.
             self.earlier[node].clear();
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
@@ -97,7 +97,7 @@ impl Traces {
         args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
     }
 
-    /// True if this node still has to undo a try before the latest.
+    /// True if this node still has to undo an earlier try.
     pub(super) fn has_earlier(&self, node: usize) -> bool {
         !self.earlier[node].is_empty()
     }
@@ -114,8 +114,8 @@ impl Lock {
         }
     }
 
-    /// Undoes all that the traces name: a grant, a position in line, a hold. Nodes that do not answer are asked again,
-    /// until `until`. The name in the queue must not be used again.
+    /// Undoes all traces: a grant, a position in line, a hold. Until the time `until`, repeats the requests to nodes
+    /// that have not answered. The name in the queue must not be used again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {
@@ -137,7 +137,7 @@ impl Lock {
         }
     }
 
-    /// After a grant by a quorum, leaves the line and undoes earlier tries, on the nodes that may still have them.
+    /// After a grant by a quorum, leaves the line. Undoes earlier tries on the nodes that may still have these tries.
     pub(super) async fn step_out(&mut self, traces: &Traces) {
         let nodes = self.locks.nodes.len();
         let waits = traces.waiter.is_some() && nodes > 1;
@@ -158,8 +158,8 @@ impl Lock {
         let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
-    /// Sends each node its call, unless no request can have reached the node. Repeats the call over new connections
-    /// until the node answers, or `until` has come.
+    /// Sends each node its call, if an earlier request may have reached the node. Repeats the call over new connections
+    /// until the node answers, or the time `until` has come.
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {

@@ -1,5 +1,4 @@
-//! The hosts that came to a lock, as take.lua notes them and runs.lua tells them, and the period that their visits
-//! show.
+//! The hosts that came to a lock, and the period of their visits. take.lua notes the visits; runs.lua reports them.
 
 use super::holder::date;
 use super::quorum::middle;
@@ -47,7 +46,7 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// The visits that one node tells.
+    /// The visits in one node's answer.
     pub(super) fn read_all(told: &Reply, now: Duration) -> Vec<Visit> {
         told.items().chunks_exact(2).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
     }
@@ -63,7 +62,7 @@ impl Visit {
         Some(Visit { host, came: Duration::from_millis(score / 10), met, now, run: None })
     }
 
-    /// True if this run, which the same node tells, began at this visit. The run has only the first characters of a
+    /// True if `run` began at this visit. Both must come from the same node. A run has only the first characters of a
     /// long host name.
     fn is_of(&self, run: &Run) -> bool {
         let is_by_host = run.owner.host.as_ref().is_some_and(|host| self.host.starts_with(host));
@@ -79,8 +78,8 @@ impl Visit {
         self.now.saturating_sub(self.came)
     }
 
-    /// The latest visit of one host, as the nodes tell it, by the clock `now`. The result that most nodes tell counts,
-    /// since a node may have granted a try that got no quorum.
+    /// The latest visit of one host, from the nodes' visits of this host, by the clock `now`. The result on most nodes
+    /// counts: a node may have granted a try that got no quorum.
     fn agreed(same: &[&Visit], now: Duration) -> Option<Visit> {
         let latest = same.iter().min_by_key(|visit| visit.passed())?;
         let count = |met| same.iter().filter(|visit| visit.met == met).count();
@@ -90,8 +89,8 @@ impl Visit {
     }
 }
 
-/// The last visit of each host that any of these nodes tells, the latest first, at most [`HOSTS`]. All times are by the
-/// middle one of the nodes' clocks. `nodes` has each node's visits and runs, `runs` the combined runs of all nodes.
+/// The last visit of each host, the latest first; at most [`HOSTS`] visits. All times are by the middle one of the
+/// nodes' clocks. `nodes` has each node's visits and runs, `runs` has the combined runs of all nodes.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -109,15 +108,15 @@ pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     visits
 }
 
-/// The run that began at the last visit of this host, from the visits and the runs that one node tells.
+/// The run that began at the last visit of this host. The visits and the runs are those of one node.
 fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option<&'a Run> {
     let visit = visits.iter().find(|visit| visit.host == host)?;
     runs.iter().find(|run| visit.is_of(run))
 }
 
-/// The period of a host's visits, if `--once-per` is so near to the period that some runs are left out. `began_ago` is
-/// the time since the beginning of the success that turns the host away, `came_before` the time since the host's last
-/// visit. Near is at most a quarter off: daylight saving time makes a day an hour longer or shorter.
+/// The period of a host's visits, if `--once-per` is so near to the period that some runs are left out; else None. The
+/// success that turns the host away began `began_ago` ago. The host's last visit was `came_before` ago. Near means at
+/// most a quarter off: daylight saving time makes a day an hour longer or shorter.
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);
@@ -129,8 +128,8 @@ pub(crate) fn shorter(period: Duration) -> Duration {
     Duration::from_secs((period * 5 / 6).as_secs().max(1))
 }
 
-/// The period of a crontab, from the time between two calls: in whole minutes, since cron's periods are whole minutes,
-/// and cron's calls come a second or two late. A period below 90 s is in whole seconds or ms.
+/// The period of a crontab, from the time between two calls. Cron's calls come a second or two late, but cron's periods
+/// are whole minutes, so the period is in whole minutes. A period below 90 s is in whole seconds or ms.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,
@@ -156,7 +155,7 @@ mod tests {
     struct Crontab {
         due: Vec<Duration>,
         once_per: Duration,
-        /// The time for which each host is off now and then; zero: never.
+        /// How long each host is off, from time to time; zero: no host is ever off.
         off: Duration,
     }
 

@@ -1,4 +1,4 @@
-//! The waiters of a lock. A waiter's name in the queue contains its owner, so that the owner needs no other key.
+//! The waiters of a lock. A waiter's name in the queue contains the facts about its owner: no other key has them.
 
 use super::claim::Claim;
 use super::holder::ms;
@@ -17,16 +17,16 @@ pub(crate) struct Waiter {
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since the waiter came. The ticket tells when, in µs: by the server's clock if there is a single node,
-    /// else by the waiter's clock.
+    /// The time since the waiter came. The ticket is the moment of the waiter's arrival (µs): by the server's clock if
+    /// there is a single node, else by the waiter's clock.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// True if the waiter can be called; false if it is dead or cut off.
     pub(crate) listening: Option<bool>,
 }
 
-/// A name for the queue that no waiter has had before: the letter of the claim, a random identity, host, pid, user and
-/// label. The scripts read the letter only.
+/// A new, unique name for the queue: the letter of the claim, a random identity, host, pid, user and label. The scripts
+/// read the letter only.
 pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
     let part =
         |text: &Option<String>, most| -> String { text.iter().flat_map(|text| text.chars()).take(most).collect() };
@@ -48,8 +48,8 @@ impl Waiter {
         answer.has("waiters").then(|| told.map(read).collect())
     }
 
-    /// True if the waiter listens on any of these nodes; false if some nodes know that it does not; none if no node
-    /// knows.
+    /// True if any of these nodes says that the waiter listens there. Else false, or none if no node knows whether the
+    /// waiter listens.
     pub(super) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
         let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
         told.filter_map(|waiter| waiter.listening).max()

@@ -54,8 +54,8 @@ pub(super) fn value(of: impl Serialize) -> String {
     unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())
 }
 
-/// Escapes all characters that a terminal obeys; JSON requires this for the first 32 control characters only. These
-/// characters occur only inside strings.
+/// Escapes all characters that a terminal obeys. JSON requires this only for the first 32 control characters. The
+/// characters to escape occur only inside strings.
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -68,9 +68,9 @@ fn unprintable_escaped(json: &str) -> String {
     out
 }
 
-/// The heads and rows as lines, with the cells in columns. Names may be very long, so the column of names (its index:
-/// `names`) has a limit; a longer name is not cut, and shifts the rest of its row. A table wider than `screen` columns
-/// leaves out the other columns that have only `-` and `0`.
+/// The heads and rows as lines, with the cells in columns. `names` is the index of the column of names. Names may be
+/// very long, so this column has a greatest width. A longer name is not cut: it shifts the rest of its row. In a table
+/// wider than `screen`, columns that have only `-` and `0` are left out, except the column of names.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

@@ -20,8 +20,8 @@ pub(super) fn lines(hosts: &[Visit]) -> Vec<String> {
     aligned(None, &rows, Some(0), None).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// The message that fewer than `least` hosts came in the time `within`, and when the absent hosts last came: `only 29
-/// of 30 hosts came: web-9 last came 3d ago`. None if enough came.
+/// The message if fewer than `least` hosts came in the time `within`: `only 29 of 30 hosts came: web-9 last came 3d
+/// ago`. None if enough hosts came.
 pub(crate) fn too_few(hosts: &[Visit], within: Duration, least: usize) -> Option<String> {
     if hosts.is_empty() && least > 0 {
         return Some("no host is known to have come".to_owned());

@@ -41,9 +41,9 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run. After a success, also the last failure; after a bad end, also the last success, or that no success is
-/// known: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if no run that has
-/// ended is known.
+/// The last run: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. After a success,
+/// the last failure follows, if there is one. After a bad end, the last success follows, or `no success known`. None if
+/// no ended run is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -59,7 +59,8 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
     Some(format!("{}{label}{}{duration}, {result}{other}", on(run).unwrap_or_default(), led(", ", ago(run))))
 }
 
-/// The rest of a sentence that says that no run is known: a server that has just been started may have forgotten runs.
+/// The end of a message if no run is known: `; web-3:6379 was started 5m ago`. A server that has just been started may
+/// have forgotten runs. Empty if there is no such server.
 pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
     started.as_ref().map_or_else(String::new, |(node, time)| format!("; {node} was started {} ago", seconds(*time)))
 }
@@ -84,7 +85,7 @@ pub(super) fn led(lead: &str, part: Option<String>) -> String {
 
 pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
-/// One line that tells whether a run has succeeded within the last `within`.
+/// One line: has a run succeeded lately, in the time `within`?
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };

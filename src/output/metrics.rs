@@ -4,7 +4,7 @@ use crate::lock::{Holder, Owner, Run, RunOutcome, State, Status};
 use std::iter::zip;
 use std::time::Duration;
 
-/// The values of a metric for one lock, each with labels besides the name; none if not known.
+/// The values of a metric for one lock, each with its labels (without the label `name`); None if they are not known.
 type Values = Option<Vec<(String, f64)>>;
 
 /// A metric: its name, its meaning, its values.
@@ -93,8 +93,8 @@ impl Metrics {
     }
 }
 
-/// The text of a label in this format; two names never look alike. Names have no control characters; other users' texts
-/// may have some, which would reach a terminal.
+/// The text of a label in this format. Control characters become `?`, since they could reach a terminal. Names have no
+/// control characters, so two names never look alike.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     text.replace(char::is_control, "?")

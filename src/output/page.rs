@@ -1,5 +1,5 @@
-//! Runs as a page of HTML that needs no other file: the picture as SVG, and under it the same runs as a table, which a
-//! screen reader reads. Every text of other users goes through [`text`].
+//! A page of HTML that shows runs, and needs no other file. The page has a picture (SVG), and below the picture a table
+//! of the same runs, for screen readers. Every text of other users goes through [`text`].
 
 use super::log::{self, result};
 use super::picture::{Mark, Part, Picture};

@@ -15,7 +15,7 @@ const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY
 pub(crate) struct Picture<'a> {
     from: Duration,
     to: Duration,
-    /// The parts by lock and host.
+    /// The parts of each line. The key is the lock and the host.
     pub(super) lines: BTreeMap<(&'a str, &'a str), Vec<Part>>,
 }
 
@@ -52,8 +52,8 @@ impl Mark {
 }
 
 impl<'a> Picture<'a> {
-    /// The picture of these runs in the last `span`. A run whose beginning is not known cannot be shown. `forgotten`:
-    /// each lock that has forgotten runs, the time before which its runs are forgotten, and the number of runs kept.
+    /// The picture of these runs in the last `span`. A run whose beginning is not known cannot be shown. `forgotten`
+    /// lists the locks that have forgotten their runs before some time: the lock, that time, the number of runs kept.
     pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
         let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));
@@ -88,7 +88,7 @@ impl<'a> Picture<'a> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
         let is_wide = |interval: &&u64| minutes / **interval < most;
         let interval = *INTERVALS.iter().find(is_wide).unwrap_or(&INTERVALS[INTERVALS.len() - 1]);
-        // Zones differ by quarters of an hour: in UTC, a round local time may be at any quarter.
+        // Local time may differ from UTC by quarters of an hour: 00:00 in Kathmandu is 18:15 in UTC.
         let grain = interval.min(15) * MINUTE;
         let times = (self.from.as_secs().div_ceil(grain) * grain..=self.to.as_secs()).step_by(grain as usize);
         let round = times.filter_map(|time| {

@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Locks as a table, or as one object, in parts. `columns` is the width of the screen, if the table has to fit one.
+/// The locks as a table or as one object, in parts. `columns` is the width of the screen, if the table has to fit one.
 pub(crate) fn locks(
     rows: &[Row],
     is_json: bool,
@@ -47,7 +47,7 @@ pub(crate) fn locks(
     Box::new(once(r#"{"locks":["#).chain(objects).chain(once("]}\n")).map(Cow::from))
 }
 
-/// Runs, each as an object or as a row. The second cell of a row is a name, unless all runs are of one lock (`of_one`).
+/// An object or a row for each run. The second cell of a row is a name, unless all runs are of one lock (`of_one`).
 pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
     match is_json {
         true => Box::new(rows.iter().map(|row| Cow::from(row.json()))),

@@ -17,7 +17,7 @@ pub(crate) struct Address {
 /// The options that apply to all nodes.
 #[derive(Default)]
 pub(crate) struct Access {
-    /// The password for URLs that have none; not for `local:`, nor for Sentinels.
+    /// The password for URLs without a password. It is not used for `local:` or for Sentinels.
     pub(crate) password: Option<FileValue<String>>,
     /// The certificates to trust and to show; none unless a URL asks for TLS.
     pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
@@ -56,7 +56,7 @@ impl Address {
         &self.url.deployment
     }
 
-    /// The server of a `local:` address; none if its directory cannot be used, and for other addresses.
+    /// The server of a `local:` address; none for any other address, or if the directory cannot be used.
     pub(crate) fn local(&self) -> Option<Local> {
         let Deployment::Local(directory) = &self.url.deployment else { return None };
         Local::at(directory.as_deref()).ok()
@@ -83,7 +83,8 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
-    /// The password of the settings; none if the URL has its own, for `local:`, and for Sentinels.
+    /// The password of the settings. None if the URL has a password, or if this is the address of a `local:` server or
+    /// of a Sentinel itself.
     fn common_password(&self) -> Option<&FileValue<String>> {
         let has_own = self.url.own_login || self.url.login.password.is_some();
         self.access.password.as_ref().filter(|_| !has_own)

@@ -15,14 +15,15 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// `TRIES`: how often a request that the Cluster has not executed is sent again. `PAUSE`: the pause before the n-th
-/// repetition is n times this long. A first repetition after a MOVED has no pause.
+/// If the Cluster has not executed a request, redlock repeats the request, at most `TRIES` times. The n-th repetition
+/// comes after a pause of n · `PAUSE`. If the reason is a MOVED, the first repetition comes at once.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 const SLOTS: u64 = 16_384;
-/// The delay before trying a server that reported the Cluster as down or incomplete, or that the user did not name.
+/// The delay before redlock tries a doubtful server: the user has not named it, or it has reported that the Cluster is
+/// down or incomplete.
 const DETOUR: Duration = Duration::from_millis(50);
-/// At most this many of the masters that a server names are remembered.
+/// A server may name many masters. redlock remembers at most this many.
 const REMEMBERED: usize = 8;
 
 /// The way into a Cluster: a server, a connection that is logged in there, and masters that the server knows.
@@ -32,11 +33,11 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Connects and logs in at once to all seeds that are not in `later`, and after a short delay to the servers in
-/// `later`. Returns the connection to the server that is the first to show that it knows the Cluster.
+/// Tries all seeds at once, except those in `later`; tries the servers in `later` after a short delay. Returns the
+/// connection to the first server that proves to be in the Cluster.
 ///
 /// # Errors
-/// The reason why no server can be used; preferably that of a server that may come back.
+/// The fault of one server, if no server can be used; preferably of a server that may come back.
 pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<ClusterSocket, Fault> {
     let now = seeds.iter().filter(|seed| !later.contains(seed));
     let enter = |seed, waits| async move {
@@ -69,7 +70,7 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault
     Ok(ClusterSocket { server: seed.clone(), socket, masters })
 }
 
-/// The server that has the slot, as a MOVED of `from` names it.
+/// The server that has the slot. `error` is the MOVED of `from`, and names this server.
 ///
 /// # Errors
 /// [`Fault::Garbage`] when the MOVED names no valid server.
@@ -122,8 +123,8 @@ async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u
     Ok((masters, slots))
 }
 
-/// The server that the server `from` calls by this name and port; an empty name means the host of `from`. None if the
-/// name is not valid.
+/// The server with this name and port, which the server `from` has told. An empty name means the host of `from`. None
+/// if the name is not valid.
 fn host(name: &str, port: u16, from: &Host) -> Option<Host> {
     Host::named(if name.is_empty() { &from.name } else { name }, port)
 }

@@ -23,12 +23,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// The silence after which the kernel probes a connection, and the time between two probes. If the peer acknowledges
-/// nothing for `UNANSWERED`, the kernel closes the connection: a machine that was switched off sends nothing.
+/// If a connection is silent for this long, the kernel sends a probe, and then one each time this has passed. If the
+/// peer acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
-/// The number of connections that show whether an address leads to several servers. A balancer that picks one of two
-/// servers at random hides the other once in 128 times.
+/// This many connections to an address are opened, to find out whether it leads to several servers. If a balancer picks
+/// one of two servers at random, all connections reach the same server once in 128 times.
 const LOOKS: usize = 8;
 /// The pause before another attempt at a Unix socket whose backlog is full: there connect(2) fails at once (EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
@@ -51,16 +51,16 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
     }
 }
 
-/// The time left of the server's certificate, or of an issuer's, if the certificate ends within `time`. Else None, and
-/// also without TLS, if the address is no TCP host, or if the server cannot be reached.
+/// The time left, if the server's certificate or an issuer's ends within `time`; else None. Also None if the address
+/// has no TLS or no TCP host, or if the server cannot be reached.
 pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
     let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
-/// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
-/// are open side by side, since a balancer may give each connection to the least busy server. Empty if the address is
-/// no TCP host, or if no server tells its `run_id` by the deadline.
+/// Opens several connections to each IP address of the host, and returns the `run_id`s of the servers there. All
+/// connections are open at the same time, since a balancer may give each connection to the least busy server. Empty if
+/// the address is no TCP host, or if no server tells its `run_id` by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

@@ -77,8 +77,8 @@ impl Connection {
         }))
     }
 
-    /// Aborts the connection, which a new connection replaces. Over TCP the connection is reset: the kernel discards
-    /// unsent requests, so that no old request arrives behind a request over the new connection.
+    /// Aborts the connection, before a new connection takes its place. A TCP connection is reset: the kernel discards
+    /// unsent requests, so no old request can arrive after a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
@@ -103,13 +103,13 @@ impl Connection {
         self.send(command).await.and_then(Value::extract_error)
     }
 
-    /// Sends a command, and returns an error reply as a value.
+    /// Sends a command. An error reply comes back as a value, too (`Ok`).
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.requests.clone().send_packed_command(command).await
     }
 
-    /// Runs a script by its name, and with its body if the server does not know the name. A call that undoes another
-    /// ([`Delivery::SameConnection`]) goes with the body at once, unless this connection has just sent that body.
+    /// Runs a script by its SHA1; sends the body if the server does not know the SHA1. A call that undoes another call
+    /// ([`Delivery::SameConnection`]) sends the body at once, unless this connection has just sent it.
     pub(super) async fn run_script(self: Rc<Self>, call: &Call) -> ScriptAnswer {
         let ((sent, value), ()) = join(self.execute(call), self.name()).await;
         ScriptAnswer { connection: self, sent, value }

@@ -32,8 +32,8 @@ pub(crate) enum Fault {
     Garbage(&'static str),
     /// An answer that is longer than [`super::stream`] allows.
     TooLarge,
-    /// The node answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The
-    /// fields are the code, which may have a [`Meaning`], and the server's text; without a code, redlock's own text.
+    /// The node answers, but cannot serve now: it is loading, out of memory or read-only, say. The fields are the code
+    /// of the error, and the server's text. If the code is empty, the text is redlock's own.
     CannotServe(String, String),
     /// The node refuses for good, because of the password or the ACL, say. The fields are the code of a [`Meaning`] and
     /// the server's text.
@@ -41,9 +41,10 @@ pub(crate) enum Fault {
     /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
     /// fields are the code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
-    /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
+    /// One side of a TLS connection does not trust the other side. The fields are the reason, in rustls' words, and the
+    /// advice.
     TlsFailure(String, &'static str),
-    /// This key beside the lock is of the wrong type.
+    /// A helper key of the lock is of the wrong type. The field is the key.
     WrongType(String),
     /// The node has executed the request, but too few of its replicas have confirmed the write in time. The fields are
     /// the number of replicas that have confirmed, and the number wanted.
@@ -55,7 +56,7 @@ impl Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, FileTooLarge, TimedOut, UnexpectedEof, WouldBlock,
         };
-        // A socket that would have to wait is no shortage, although the error number (EAGAIN) is the same.
+        // EAGAIN is no shortage if it comes from a socket that would have to wait.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
@@ -83,14 +84,14 @@ impl Fault {
         let Some(code) = error.code() else {
             return Fault::Garbage("it cannot be parsed");
         };
-        // Redis 7 appends the name of the script, and for an unknown command its arguments.
+        // Cuts off what Redis 7 appends: the name of the script, or the arguments of an unknown command.
         let detail = error.detail().unwrap_or_default();
         let detail =
             [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
         match code {
             "" => Fault::Garbage("an empty error"),
-            // To a long request before the login, a server that requires a password says only that the request is too
-            // long.
+            // A server that requires a password refuses a long request before the login. Its error only says that the
+            // request is too long.
             _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             code => classified(code, detail),
         }
@@ -105,8 +106,8 @@ impl Fault {
         }
     }
 
-    /// The same fault as a temporary one, for a node that has let redlock in before: a password or a certificate may be
-    /// in the middle of a rotation.
+    /// The same fault, but temporary. This is for a node that has let redlock in before: its password or certificate
+    /// may be changing just now.
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
@@ -125,8 +126,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
     }
 
-    /// True if the server says that it is no longer a primary. The name of the server may lead to another server by
-    /// now.
+    /// True if the server says that it is no primary. By now, the server's name may lead to another server.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
@@ -186,7 +186,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// The fault of Cluster servers that name each other for a lock.
+    /// The fault of a Cluster whose servers redirect a lock to each other.
     pub(super) fn moved_in_a_circle() -> Fault {
         Fault::CannotServe(CIRCLE.to_owned(), String::new())
     }
@@ -209,7 +209,7 @@ impl Fault {
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Quarantined { .. } => (3, "wait, or lower --quarantine if no lease can have been lost"),
             Fault::Garbage(_) | Fault::TooLarge => (2, "is the address right?"),
-            // A TLS port closes a plain connection; a plain port waits for the end of the line.
+            // A TLS port closes a plain connection. A plain port does not answer a TLS handshake.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
             Fault::TimedOut => (
                 0,
@@ -261,27 +261,27 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // `code` is no code but words, and the detail says the same.
+        // Here `code` has words, and `detail` says the same.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
 const TLS: &str = "failed the TLS handshake";
-/// The code of a server that is not a Sentinel, although the URL names it as a Sentinel.
+/// The code for a server that the URL calls a Sentinel, but that is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 const WRONG_TYPE: &str = "WRONGTYPE";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
 /// The code of a Cluster whose servers redirect a lock to each other.
 const CIRCLE: &str = "MOVED in a circle";
-/// The first words of the error of a server that is in no Cluster, although the URL names it as part of a Cluster.
+/// The first words of the error by which a server tells that it is in no Cluster.
 const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// An error reply and its meaning: the code, or for ERR the first words of the text; the fault; the words that continue
-/// "10.0.0.1:6379 …", empty if the server's own words are better; the advice.
+/// An error reply and its meaning. First comes the code, or for ERR the first words of the text. Then come the fault,
+/// the words that continue "10.0.0.1:6379 …", and the advice. The words are empty if the server's own are better.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
 const MEANINGS: [Meaning; 27] = {
@@ -359,14 +359,14 @@ fn advice(code: &str, otherwise: &'static str) -> &'static str {
     meaning(code).map_or(otherwise, |(.., advice)| advice)
 }
 
-/// The system's error that an error of the client library wraps.
+/// The system's error inside an error of the client library, if there is one.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
-/// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown
-/// errors count as temporary: proxies, modules and later versions have errors of their own, and few are permanent.
+/// The fault for an error reply. (Before Redis 7, an ERR wraps the error of a command in a script.) An unknown error
+/// counts as temporary: proxies, modules and later versions have errors of their own, few of them permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {

@@ -26,7 +26,7 @@ impl Unusable {
         Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), may_pass: shortage.is_some() }
     }
 
-    /// The same reason in a longer sentence.
+    /// Puts the reason into a longer sentence, which `words` makes.
     pub(crate) fn within(self, words: impl FnOnce(String) -> String) -> Unusable {
         Unusable { why: words(self.why), may_pass: self.may_pass }
     }
@@ -71,8 +71,8 @@ impl<T: Clone> FileValue<T> {
         !self.files.is_empty()
     }
 
-    /// The value in the files now. If the files are unusable, the last good value: a file may be half written, a
-    /// certificate may be newer than its key, and a pipe can be read only once.
+    /// The value in the files now. If the files are unusable, the last good value is returned: a file may be half
+    /// written, say, or a certificate may be newer than its key. A pipe is not read again.
     pub(super) fn get(&self) -> T {
         if are_there(&self.files)
             && let Ok(made) = (self.make)()
@@ -83,7 +83,7 @@ impl<T: Clone> FileValue<T> {
     }
 }
 
-/// True if there are files, and each is a regular file, which can be read again, unlike a pipe.
+/// True if there are files, and all are regular files. (A pipe cannot be read again.)
 fn are_there(files: &[PathBuf]) -> bool {
     !files.is_empty() && files.iter().all(|file| file.is_file())
 }

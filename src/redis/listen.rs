@@ -19,8 +19,8 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription whose connection has broken is opened again. `AGAIN_AFTER_FAILURE` is the pause
-/// after a failure to open a subscription.
+/// The pause before a subscription is opened again: `AGAIN` if its connection has broken, `AGAIN_AFTER_FAILURE` if it
+/// could not be opened.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -75,7 +75,8 @@ impl Listeners {
         self.each.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes again on a node that did not find this subscriber, because the node's end of the connection is gone.
+    /// Subscribes again on this node. The node's end of the old connection is gone, so the node did not find this
+    /// subscriber.
     pub(crate) fn reopen(&mut self, node: usize) {
         self.each[node] = Listener::new(self.each[node].route.clone(), &self.channel, self.patience);
     }
@@ -126,7 +127,7 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // A move of the route wakes no task, but the caller polls this future after each of its own requests.
+            // A move of the route wakes no task. But the caller makes requests, too, and polls this future after each.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

@@ -2,10 +2,10 @@
 //! server outlives that call, and writes to disk before it answers.
 //!
 //! The server's files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself
-//! holds a file lock on the directory, and on `lock`, its standard input, from before its exec to the end of its last
-//! process. So there is never a second server, even if many calls begin at once, or processes are killed or files
-//! removed meanwhile. The file lock on the directory survives the removal of `lock`; `lock` is for file systems that
-//! cannot lock directories (NFS).
+//! holds two file locks: one on the directory, one on `lock`, its standard input. The server holds them from before its
+//! exec to the end of its last process. So there is never a second server, even if many calls begin at once, processes
+//! are killed or files are removed. If `lock` is removed, the file lock on the directory remains. `lock` is for file
+//! systems that cannot lock directories (NFS).
 
 use super::file_value::Unusable;
 use crate::sys::clock::Boot;
@@ -23,8 +23,8 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// The longest time that a call waits for the server to start and to load its file. This takes about 10 ms, more on a
-/// slow disk.
+/// The longest time that a call waits until the server has started and loaded its file. A start takes about 10 ms, more
+/// on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const LONGEST_LOG: u64 = 1 << 20;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// A server of `local:`, by its directory.
+/// The `local:` server of a directory.
 #[derive(Debug)]
 pub(crate) struct Local {
     directory: PathBuf,
@@ -138,7 +138,7 @@ impl Local {
         found.ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
     }
 
-    /// True if no server has left its files here, so that there are no locks.
+    /// True if the directory has no files of a server: then there are no locks.
     pub(crate) fn is_unused(&self) -> bool {
         let absent =
             |name: &&str| fs::symlink_metadata(self.file(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -163,10 +163,10 @@ impl Local {
         Ok(length == 0 || reply[..length] == *b"-LOADING")
     }
 
-    /// Starts the server, and sets `started`, unless a file lock shows that the server is running or starting.
+    /// Starts the server, and sets `started`. Does nothing if a file lock shows that the server is running or starting.
     ///
     /// # Errors
-    /// The reason why the server cannot be started; also if `started` is set already, since that server has exited.
+    /// The server cannot be started, or has exited: `started` is set, but no server holds the file lock.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
         let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         create.map_err(|error| self.unusable(&self.directory, &error))?;
@@ -209,7 +209,7 @@ impl Local {
         let mut command = Command::new(program);
         command.args(["--port", "0", "--unixsocketperm", if shared { "777" } else { "700" }, "--unixsocket"]);
         command.arg(self.socket()).args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-        // The server rewrites its file from 1 MB on: a small file loads quickly.
+        // When the file has grown to 1 MB, the server rewrites the file: a small file loads quickly.
         command.args(["--auto-aof-rewrite-min-size", "1mb", "--loglevel", "warning"]);
         command.current_dir(&self.directory).env_clear().stdin(lock).stdout(log.try_clone()?).stderr(log);
         Ok(command)

@@ -38,11 +38,11 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
+/// The time limit for the list of a node's keys, as a multiple of a request's timeout: a server may send keys for ever.
 const LISTING: u32 = 20;
 /// The limit of the memory for the names from one node, in bytes. README tells the same limit as a number of names.
 const LISTED: usize = 24 << 20;
-/// The memory of a listed name apart from its text, in bytes.
+/// The memory that a listed name takes beside its text, in bytes.
 const LISTED_NAME: usize = 64;
 
 /// The pause between attempts to reach a lost node, if there is no other node.
@@ -86,7 +86,7 @@ impl Nodes {
         self.nodes[node].address().to_string()
     }
 
-    /// The name of a node, with the server in use if the node has several servers.
+    /// The name of a node. If the node has several servers, the server in use is added.
     pub(crate) fn asked(&self, node: usize) -> String {
         match self.nodes[node].route().server() {
             Some(server) => format!("{} ({server})", self.name(node)),
@@ -99,9 +99,9 @@ impl Nodes {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to all nodes, in parallel. `patience` is called after each answer or fault, and returns the time
-    /// until which to wait for the other nodes, at most `deadline`. A node that has not answered when the wait ends
-    /// gets [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
+    /// Sends one call to all nodes, in parallel. `patience` is called after each answer or fault. It returns the end of
+    /// the wait for the other nodes; the wait never goes on past `deadline`. A node that has not answered by then gets
+    /// [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
     ///
     /// Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
@@ -154,8 +154,8 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on the nodes that `whom` picks, as a rule in two round trips. A fault that may be
-    /// about a single lock is the result of that lock's call; any other fault is the result of all calls to the node.
+    /// Runs one script for many locks, on the nodes that `whom` picks, as a rule in two round trips. A fault that may
+    /// concern one lock only is the result of this lock's call. Any other fault is the result of all calls to the node.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -173,9 +173,9 @@ impl Nodes {
         Answers(join_all(asked).await)
     }
 
-    /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. `failed`: the faults so far; a node that has timed out is not asked again. Each page has a deadline, and
-    /// so have all pages together.
+    /// Lists each node's keys that match the pattern. A node's result is the names that `name_of` finds in these keys,
+    /// or a fault. `failed` has the faults so far: a node that has timed out is not asked again. Each page of keys has
+    /// a deadline, and so has the whole list.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
@@ -223,9 +223,9 @@ impl Nodes {
         self.nodes[node].may_have_been_sent()
     }
 
-    /// Returns once any node that was lost is connected again: see [`Node::reconnected`].
+    /// Returns as soon as one of the lost nodes is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // The pause is short for a single node: if the node has forgotten the lease, the first that asks gets the lock.
+        // The pause is short for a single node: if the node has forgotten the lease, the first caller gets the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -278,7 +278,7 @@ impl<A> Answers<A> {
         self.0.iter().flatten().count()
     }
 
-    /// The same answers, with a fault in place of each answer for which `reason` gives a fault.
+    /// Replaces an answer by a fault if `reason` returns a fault for the answer.
     pub(crate) fn discard(self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
         self.discard_by_node(|_, answer| reason(answer))
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// At most this many hedged calls are under way, each over its own connection. A further call replaces the oldest.
 const ATTEMPTS: usize = 8;
-/// The longest time after which the answer to a hedged call still counts, in node timeouts.
+/// The answer to a hedged call counts only if it comes within this many node timeouts.
 const LATE: u32 = 2;
 
 /// The outcome of one request to one node.
@@ -65,7 +65,7 @@ struct CallUnderWay {
 }
 
 impl CallUnderWay {
-    /// A call over the connection `open`, or else over a new connection.
+    /// A call over `open`, if there is such a connection, else over a new connection.
     fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> CallUnderWay {
         let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
@@ -122,7 +122,7 @@ impl Node {
         in_time(self.timeout, self.route.masters()).await
     }
 
-    /// Sends the next request to this server; with none, the next connection looks the server up again.
+    /// Sends the next request to this server. None: the next connection looks the server up again.
     pub(crate) fn turn_to(&mut self, server: Option<Host>) {
         self.route.turn_to(server);
         self.attempts.clear();
@@ -174,8 +174,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// [`Fault::WrongType`] with the key of the wrong type if that key is found, else `fault`: a script's error does
-    /// not name the key.
+    /// Looks for the key of the wrong type, since a script's error does not name the key. Returns
+    /// [`Fault::WrongType`] with this key, or `fault` if no such key is found.
     async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
         let (base, parts) = &call.beside;
         for (part, expected) in *parts {
@@ -198,14 +198,14 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time left of the certificate that the node's server shows, or of an issuer's; none if the time left is
-    /// longer than `time`, without TLS, or if the server shows no certificate before the timeout.
+    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than `time`,
+    /// without TLS, or if the server shows no certificate before the timeout.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
 
-    /// The `run_id`s that several connections to the node's server meet: more than one if the address leads to several
-    /// servers.
+    /// The `run_id`s of the servers that answer over several connections to the node's address. There is more than one
+    /// if the address leads to several servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
@@ -298,8 +298,8 @@ impl Node {
         Ok(self.answered(answer))
     }
 
-    /// Sends a request as [`Delivery::Hedged`] says, and, if need be, again over new connections until there is an
-    /// answer. The answer to an earlier hedged request with the same script counts as well.
+    /// Sends a request, and repeats the request over new connections until there is an answer
+    /// ([`Delivery::Hedged`]). The answer to an earlier hedged request with the same script counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow network needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
@@ -323,7 +323,8 @@ impl Node {
                 Some(latest) => latest.begun + patience,
             };
             if due.passed() {
-                // Another server may be the primary by now, unless a redirection has just named the server.
+                // Forgets the server: another server may be the primary by now. But if there is no connection and no
+                // attempt, a redirection may have just named the server.
                 if self.link.connection().is_some() || !self.attempts.is_empty() {
                     self.route.forget();
                 }
@@ -410,7 +411,7 @@ impl Node {
         }
     }
 
-    /// The connection, unless the other side has closed it or it no longer leads to the right server.
+    /// The connection, if it is open and still leads to the right server.
     fn usable(&self) -> Option<Rc<Connection>> {
         let fits = |open: &&Rc<Connection>| !open.is_closed() && !self.route.has_left(open.server.as_ref());
         self.link.connection().filter(fits).cloned()
@@ -441,7 +442,8 @@ impl Node {
         }
     }
 
-    /// After a failed connection: forgets the server that a Cluster named, and returns the fault to report.
+    /// Called when no connection could be opened. Forgets the server that a Cluster named. Returns the fault for the
+    /// report.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
         if self.has_answered { fault.for_now() } else { fault }
@@ -458,7 +460,7 @@ impl Node {
         answer
     }
 
-    /// Drops the connection, and plans to reconnect at once, unless a time for that is planned already.
+    /// Drops the connection. Plans to reconnect: at the time that is planned already, else at once.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();

@@ -1,4 +1,4 @@
-//! The way to a node: direct, or to the server that Sentinels or a Cluster name, which may change.
+//! The way to a node: to the server in the address, or to the server that Sentinels or a Cluster name at the moment.
 
 use super::address::Address;
 use super::connect;
@@ -16,15 +16,15 @@ use tokio::time::sleep;
 /// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that redlock renews.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
-/// The way to one node. The clones of a route, for requests and subscriptions, share what is learnt on the way.
+/// The way to one node. Requests and subscriptions use clones of one route. The clones share what they learn.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: Address,
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after the other seeds: masters that another server named, and servers
-    /// (seeds too) that reported the Cluster as down or incomplete.
+    /// The servers of a Cluster that are tried last, after the seeds that are not listed here. They are masters that
+    /// another server named, and servers that reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -78,7 +78,7 @@ impl Route {
         self.server.borrow().clone()
     }
 
-    /// Sends the next request to this server; with none, the next connection looks the server up again.
+    /// Sends the next request to this server. If `server` is none, the next connection looks the server up again.
     pub(super) fn turn_to(&self, server: Option<Host>) {
         self.server.replace(server);
     }
@@ -90,7 +90,7 @@ impl Route {
 
     /// For a Cluster, forgets the server that was last named: the next connection looks the server up again.
     pub(super) fn forget(&self) {
-        // Sentinels are asked for each connection; the last answer is kept for comparison with the next.
+        // Each connection asks the Sentinels anew. Their last answer is kept: it is compared with the next answer.
         if let Deployment::Cluster(_) = self.address.deployment() {
             self.turn_to(None);
         }
@@ -121,8 +121,8 @@ impl Route {
     }
 
     /// Handles the error of a request that a Cluster has not executed: follows a redirection, avoids a server that
-    /// calls the Cluster down, or waits. True if the request is to be sent again; false for any other error, after the
-    /// last try, for an address that names no Cluster, and if no server is known.
+    /// reports the Cluster as down, or waits. Then returns true: the request is to be sent again. Returns false for any
+    /// other error, after the last try, if the node is no Cluster, or if no server is known.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -156,10 +156,10 @@ impl Route {
         self.turn_to(None);
     }
 
-    /// The servers that have a part of the node's keys; a single `None` unless the node is a Cluster.
+    /// The masters of a Cluster: each has a part of the node's keys. For any other node, a single `None`.
     ///
     /// # Errors
-    /// The reason why no server can be asked, or why none knows all masters.
+    /// The reason why no server can be asked, or why no server knows all masters.
     pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
         let Deployment::Cluster(seeds) = self.address.deployment() else { return Ok(vec![None]) };
         let mut known = Err(Fault::TimedOut);

@@ -3,8 +3,8 @@
 use redis::Cmd;
 use std::time::Duration;
 
-/// A Lua script. A server that has got the body knows the script by its name, until the server restarts, or drops the
-/// script: at SCRIPT FLUSH, or (since Redis 7.4) when it has many newer scripts.
+/// A Lua script. A server that has received the body knows the script by its name. The server forgets the script when
+/// it restarts, at SCRIPT FLUSH, and (since Redis 7.4) when many newer scripts have come.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
     /// The name by which a server knows the script.
@@ -18,24 +18,25 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The prefix of the lock's other keys; and for each of these keys the rest of its name, and its type.
+    /// The lock's other keys: their common prefix, then for each key the rest of its name and its type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
-/// The way of a call to a node whose connection may be dead.
+/// How a call is sent to a node whose connection may be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// The call goes once, over a new connection if the last request got no answer and was not [`Delivery::InOrder`].
+    /// The call goes once. If the last request got no answer, and was not [`Delivery::InOrder`], the call goes over a
+    /// new connection.
     Once,
-    /// The call undoes a request. The call goes once, over the connection of that request, and with the script's body
-    /// unless this connection has just sent the body. So the call arrives behind that request, and is executed even if
-    /// the caller does not wait for the answer.
+    /// The call undoes a request. The call goes once, over the connection of that request, and so arrives behind that
+    /// request. The call has the script's body, unless the connection has just sent the body. So the call is executed
+    /// even if the caller does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
-    /// The call goes first like [`Delivery::Once`], and again over a new connection after each pause with no answer,
-    /// unless the request before the call was [`Delivery::InOrder`] and is unanswered. The first answer counts, even
-    /// the answer to an earlier hedged call with the same script.
+    /// The call first goes like [`Delivery::Once`]. After each pause with no answer, the call goes again, over a new
+    /// connection. But the call goes only once behind an unanswered request that was [`Delivery::InOrder`]. The first
+    /// answer counts, even the answer to an earlier hedged call with the same script.
     Hedged(Duration),
 }
 
@@ -49,7 +50,7 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
-    /// The same call with `key`, if there is one, behind all other keys.
+    /// The same call, with one more key behind all others. None: no more key.
     pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
         self.keys.extend(key);
         self

@@ -50,12 +50,12 @@ pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot
 #[derive(Debug)]
 pub(crate) struct SentinelView {
     pub(crate) primary: Host,
-    /// The reason why the Sentinels could not agree on a failover now; none if they could, or if that is not known.
+    /// Why the Sentinels could not agree on a failover now. None if they could agree, or if this is not known.
     pub(crate) no_quorum: Option<String>,
 }
 
-/// The name of each Sentinel, with its view, or with its fault if it gives no view within `patience`; empty if the
-/// address names no Sentinels.
+/// Asks each Sentinel for its view, for at most `patience`. Returns the name of each Sentinel, with the view or the
+/// fault. Empty if the address names no Sentinels.
 pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<SentinelView, Fault>)> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else { return Vec::new() };
     let asked = sentinels.iter().map(|sentinel| async move {
@@ -72,7 +72,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<Senti
     check.arg("CKQUORUM").arg(service);
     let no_quorum = match exchange(&mut socket, &[check]).await {
         Err(Fault::Refused(code, detail) | Fault::CannotServe(code, detail)) if code == "NOQUORUM" => Some(detail),
-        // The Sentinels have a quorum, or it is not known: the user may lack the right to ask.
+        // The Sentinels have a quorum. Or the answer tells nothing: the user may lack the right to ask.
         _ => None,
     };
     Ok(SentinelView { primary, no_quorum })
@@ -105,7 +105,7 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     if let Some((_, primary)) = votes.into_iter().max_by_key(|(epoch, _)| *epoch) {
         return Ok(primary);
     }
-    // Unless most Sentinels refuse, the error of a Sentinel that may recover is more useful.
+    // If most Sentinels refuse for good, a refusal is told; else the fault of a Sentinel that may recover.
     let refused = faults.iter().filter(|fault| fault.is_final()).count() > sentinels.len() / 2;
     let told = faults.into_iter().find(|fault| fault.is_final() == refused);
     Err(told.unwrap_or(Fault::TimedOut))
@@ -114,8 +114,8 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // During a failover, the first command names the new primary before the second does. The second gives the
-        // epoch.
+        // The primary is taken from the first command: during a failover, the second command names the old primary for
+        // longer. The epoch is taken from the second command.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);

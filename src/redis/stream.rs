@@ -7,20 +7,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The limit of the memory for replies between two requests, in bytes: an endless reply must not fill this machine's
-/// memory. A page of locks is sized for half of the limit, and locks whose answers do not fit are asked about again; a
+/// The most memory for all replies between two requests, in bytes: an endless reply must not fill this machine's
+/// memory. A page of locks is sized for half of this limit. Locks whose answers do not fit are asked about again. A
 /// subscription that reaches the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
-/// The memory of a value apart from its text, in bytes. Lines are counted in place of values: a value has at least one
-/// line.
+/// The memory that a value needs besides its text, in bytes. The stream counts lines, not values: a value has at least
+/// one line.
 const VALUE: usize = 64;
 
 /// A stream that fails with [`ErrorKind::FileTooLarge`] once the server's replies since the last request need more than
 /// [`LONGEST_REPLY`].
 ///
 /// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. The
-/// error becomes the answer to the first request: the stream reads nothing before that request is written, and takes a
-/// failed write for a success, so that the error is read.
+/// error becomes the answer to the first request: the stream reads nothing before that request is written. A write to a
+/// closed connection counts as a success, so that the error is read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
     /// A copy of the descriptor of a TCP socket; none for a Unix socket, or if no descriptor was free.

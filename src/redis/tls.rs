@@ -18,12 +18,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
 
-/// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's. `identity` is a certificate and
-/// its key (PEM): the configuration shows this certificate to a server that asks for one. The system's certificates are
-/// read once. A failure is retried as in [`FileValue::new`].
+/// A TLS configuration. It trusts the certificates in `ca` (PEM). Without `ca` it trusts the system's certificates,
+/// which are read once. `identity` is a certificate and its key (PEM), for servers that ask for a certificate. A
+/// failure is retried as in [`FileValue::new`].
 ///
 /// # Errors
-/// The file that cannot be read or used; or that this system has no certificates to trust.
+/// A file that cannot be read or used, or a system without certificates to trust.
 pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
@@ -113,8 +113,8 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     TlsConnector::from(with).connect(name, stream).await
 }
 
-/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The handshake is made as
-/// if that time had passed, so the connection is of no other use.
+/// The time left of this host's certificate, or of an issuer's in its chain. None if no certificate ends within `time`.
+/// The handshake is made as if `time` had passed, so the connection is of no other use.
 pub(super) async fn ends_within(
     time: Duration,
     stream: TcpStream,
@@ -144,8 +144,8 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. An open connection
-/// may fail for lack of trust, too, since some servers reject the client's certificate only after the handshake.
+/// If an error comes from a lack of trust: its text, and the advice. None for errors that may be temporary. An open
+/// connection may fail like this, too: some servers reject the client's certificate only after the handshake.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

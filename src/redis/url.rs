@@ -9,10 +9,10 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter: read its value, and list its name as known, in the function of each scheme
-/// that has the parameter; put the default into [`Url::of`], an accessor into address.rs, the name into redlock.man.
+/// A URL in its parts. To add a parameter, read its value in the function of each scheme that takes the parameter. List
+/// its name there as known. Put the default into [`Url::of`], an accessor into address.rs, the name into redlock.man.
 /// Send the parameter in connect.rs if a refusal fails the node, else in connection.rs and listen.rs. Reset the
-/// parameter in `Address::of_sentinel`, unless Sentinels take it.
+/// parameter in `Address::of_sentinel`, unless Sentinels take the parameter.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -24,9 +24,9 @@ pub(super) struct Url {
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. To add a kind: read the scheme in [`Url::parse`], compare two addresses in
-/// `Address::is_same_node`, find the server in a new file that route.rs calls (route.rs takes an unknown kind for a
-/// single server), and extend doctor's checks `kind` and `replicas`.
+/// The kind of server to connect to. To add a kind, read the scheme in [`Url::parse`], and compare two addresses in
+/// `Address::is_same_node`. Find the server in a new file, and call this file in route.rs, which takes an unknown kind
+/// for a single server. Extend doctor's checks `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),

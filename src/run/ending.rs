@@ -1,4 +1,4 @@
-//! The end of a job as an exit of redlock, and for the log of its lock. No I/O.
+//! Turns the end of a job into redlock's exit, and into an entry for the lock's log. No I/O.
 
 use crate::exit::Exit;
 use crate::keeper::Cause;
@@ -15,7 +15,7 @@ pub(super) const KEPT: usize = 1024;
 pub(super) struct JobEnd {
     /// The exit of redlock, unless a lease was lost.
     pub(super) exit: Exit,
-    /// The time at which the last process was gone, apart from processes that could not be killed.
+    /// The time when the last process was gone. Processes that could not be killed do not count.
     pub(super) at: Boot,
 }
 
@@ -51,8 +51,8 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON; none if they are blank. If the last
-/// line is longer, its beginning is cut. `written` has all of the errors, or more than `KEPT` bytes from their end.
+/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON. None if these lines are blank. If the
+/// last line alone is longer, its beginning is cut. `written`: all errors, or their end of more than `KEPT` bytes.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -36,8 +36,8 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// Takes the locks, and puts the grants into `places`. The renewal of a lease runs on while further locks are taken: if
-/// each further lock began all renewals again, a hundred names would set five thousand timers.
+/// Takes the locks, and puts the grants into `places`. The renewal of a lease goes on while further locks are taken. If
+/// each further lock restarted all renewals, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],

@@ -1,10 +1,10 @@
-//! The guard of `acquire --while-pid`: a process that renews the lease for as long as another process, the watched
-//! process, lives, and then releases the lease. When the lease is lost, the guard stops the watched process and its
-//! descendants by the timeline of `run`, unless the process may go on without the lease.
+//! The guard of `acquire --while-pid PID`: a process that renews the lease as long as the watched process (PID) lives,
+//! and then releases the lease. When the lease is lost, the guard stops the watched process and its descendants by the
+//! timeline of `run`, unless the watched process may go on without the lease.
 //!
-//! redlock forks the guard before redlock has a runtime or a connection. The guard reports over a socket that it is
-//! ready, and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: the
-//! guard is not the parent of the watched process, and nothing watches over the guard.
+//! redlock forks the guard before redlock has a runtime or a connection. When the guard is ready, it tells redlock by a
+//! socket. The guard gets the lease once redlock has printed the token. The guard can do less than the keeper of a job:
+//! the guard is not the parent of the watched process, and nothing watches over the guard.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -28,7 +28,7 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval between looks for the ends of processes that are not children.
+/// How often the guard checks whether processes that are not its children have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// The time after which the guard gives up on processes that SIGKILL has not ended.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -109,8 +109,8 @@ impl Guard {
     /// Waits until the guard can renew a lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a shortage; [`Error::Internal`] for another failure of the guard, or when the guard
-    /// is gone.
+    /// [`Error::Unavailable`] if the guard lacks memory, a descriptor or the like; [`Error::Internal`] if it fails
+    /// otherwise, or is gone.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -170,8 +170,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
-    // From here on, a guard that panics stops the watched process (unless the process may go on without the lease).
-    // redlock must not report success before.
+    // redlock reports success after the next message. From then on, a panic of the guard must stop the watched process
+    // (unless the process may go on without the lease), so the hook for panics comes first.
     task.stop_on_panic();
     socket.get().send(&Readiness::Ok(()))?;
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
@@ -189,8 +189,8 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// Sets a hook for panics: a panic ends the renewal, so the hook stops the watched process before the panic is
-    /// reported, unless the process may go on without the lease.
+    /// Sets a hook for panics. A panic ends the renewal, so the hook first stops the watched process, and then reports
+    /// the panic. The watched process is not stopped if it may go on without the lease.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {

@@ -19,7 +19,7 @@ pub(crate) enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(super) since: Boot,
-    /// The nodes' faults in the first report of this outage, which `--quiet` suppresses; None before that report.
+    /// The nodes' faults in the first report of this outage; None before the report. (`--quiet` suppresses the report.)
     pub(super) first: Option<String>,
     /// The nodes' latest faults.
     pub(super) faults: String,

@@ -20,7 +20,7 @@ pub(crate) struct Messages {
     name: String,
     quiet: bool,
     verbose: bool,
-    /// The process whose standard error gets the messages, if not this process.
+    /// The process whose standard error gets the messages. None: this process.
     audience: Option<Arc<Handle>>,
 }
 
@@ -34,7 +34,7 @@ impl Messages {
         Messages { audience: Some(process), ..self }
     }
 
-    /// Prints one line about a failure, with `--quiet` too.
+    /// Prints one line about a failure, even with `--quiet`.
     fn say(&self, text: &str) {
         if let Some(process) = &self.audience {
             process.share_errors();
@@ -42,21 +42,21 @@ impl Messages {
         output::say(text);
     }
 
-    /// Prints one line that needs no action, unless `--quiet` is given.
+    /// Prints one line that needs no action. With `--quiet`, prints nothing.
     fn news(&self, text: &str) {
         if !self.quiet {
             self.say(text);
         }
     }
 
-    /// Reports the lock as acquired, after this wait in line, if any.
+    /// Reports that redlock has got the lock. `waited`: the time in line, if redlock has waited.
     pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
         let (acquired, ttl) = (output::acquired(lock, lease, waited), exact(lease.ttl));
         let Lease { token, fencing_token, .. } = lease;
         self.news(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
-    /// Reports with `--verbose` that the lease, or the hold, is released, how long the run took, and how it ended.
+    /// With `--verbose`, reports the release of the lease or hold, the run's duration, and the run's end.
     pub(super) fn released(&self, lasted: Duration, exit: Exit) {
         let result = match exit {
             Exit::Command(status) => format!(", exit status {status}"),
@@ -73,8 +73,8 @@ impl Messages {
         self.news(&format!("{reason}; trying again"));
     }
 
-    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: this is the first report of
-    /// the outage; further reports need `--verbose`. `going_on`: no job is stopped at `end`.
+    /// Reports that a renewal failed with these faults. redlock tries again until `end`. `first`: this is the first
+    /// report of the outage (later reports need `--verbose`). `going_on`: redlock stops no job at `end`.
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };
@@ -91,7 +91,7 @@ impl Messages {
 
     /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
-        // --quiet has suppressed the report of the first faults, which are told now if the latest faults differ.
+        // --quiet has suppressed the report of the first faults. If the latest faults differ, reports the first now.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
             && self.quiet
             && first != faults
@@ -111,7 +111,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was gone at its release, though the lease had not run out since the end of the job.
+    /// Reports a lease that was gone at its release, and may have been gone before the job ended.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -121,8 +121,8 @@ impl Messages {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
-    /// Reports a release that no quorum has confirmed. `is_once`: a success under `--once-per`, reported with `--quiet`
-    /// too.
+    /// Reports a release that no quorum has confirmed. `is_once`: the job has succeeded under `--once-per`. Then even
+    /// `--quiet` does not suppress the report.
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot, is_once: bool) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
         let text = format!("cannot release {name}: {why}; it will be free in {left}");
@@ -132,7 +132,7 @@ impl Messages {
         }
     }
 
-    /// Reports that the servers could not write the note of the success, or else the entry in the log.
+    /// Reports that the servers could not note the success. If only the log could not be written, reports that.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
@@ -168,7 +168,7 @@ impl Messages {
         self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));
     }
 
-    /// Reports a lost lease and the end of its job. At `at` the last process that could be killed was gone.
+    /// Reports a lost lease and the end of its job. `at`: the end of the last process that redlock could kill.
     pub(super) fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let (when, advice) = match loss {
             Loss::Proof(_) | Loss::Release => ("", ""),

@@ -3,10 +3,10 @@
 //! Several locks are taken one after the other, and each lease is renewed from its grant on. There is one job and one
 //! keeper; the lease that ends first sets the keeper's deadline.
 //!
-//! The wait for a lock, and the wait for the job, are each one `select!`, whose first arm is a signal. Until the keeper
-//! is ordered to start the command, a signal ends the wait: the request under way is dropped, and `Lock::withdraw`
-//! undoes its traces on the nodes. Afterwards signals go to the job, and the job's end ends the wait. A signal does not
-//! interrupt the release, which has a deadline of its own.
+//! There are two waits: for a lock, and for the job. Each wait is one `select!`, whose first arm is a signal. Until the
+//! keeper is ordered to start the command, a signal ends the wait: the request under way is dropped, and
+//! `Lock::withdraw` undoes the traces of the request on the nodes. Afterwards signals go to the job, and the job's end
+//! ends the wait. A signal does not interrupt the release, which has a deadline of its own.
 
 mod ending;
 mod grants;
@@ -64,8 +64,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     .map_err(Error::cannot_wait)?
 }
 
-/// Runs the command under all locks. After a failure before the start that may heal, such as a lost lease or a
-/// missing quorum, takes all locks again, within the wait.
+/// Runs the command under all locks. If this fails before the command starts, and the failure may heal (such as a lost
+/// lease or a missing quorum), takes all locks again, within the wait.
 async fn run_within_wait(supervisor: &Supervisor, locks: &mut [Lock]) -> Result<Exit, Error> {
     let begin = Boot::now();
     let end = begin + supervisor.job.request.wait;

@@ -60,8 +60,8 @@ impl Renewer {
     }
 
     /// Renews the lease until it is lost, or the caller drops the future. Calls `moved` when the end of validity has
-    /// moved. When the job has to be stopped for lack of a renewal, tries no more, but does not return: the caller
-    /// looks at the clock itself.
+    /// moved. If no renewal succeeds before the job has to be stopped, makes no further try, and does not return: the
+    /// caller looks at the clock itself.
     pub(super) async fn renew(&self, lock: &mut Lock, lease: &mut Lease, moved: &dyn Fn()) -> Loss {
         let mut next = self.timeline.renew_at(lease.valid_until());
         let mut not_before = Boot::now();
@@ -93,8 +93,8 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // The end of validity has not moved if it depends on another node's older confirmation; `retry`
-                    // then keeps the loop from asking at once.
+                    // The end of validity may depend on another node's older confirmation, and has not moved then. In
+                    // this case `retry` keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {

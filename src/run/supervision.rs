@@ -51,8 +51,8 @@ impl<'a> Supervision<'a> {
         self.renewers[0].timeline.renew_at(lease.valid_until())
     }
 
-    /// Sends the keeper the deadline of the job (never, with `--on-lost continue`), and sets the watchdog. Does nothing
-    /// once a lease is known to be lost.
+    /// Sends the keeper the deadline of the job, and sets the watchdog. With `--on-lost continue`, the deadline never
+    /// comes. Does nothing once a lease is known to be lost.
     pub(super) fn send_deadline(&self) {
         if self.loss.get().is_some() {
             return;
@@ -103,7 +103,7 @@ impl<'a> Supervision<'a> {
         let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals from before the start of the command, to be forwarded after the start, each kind once.
+        // Signals that came before the start of the command, each kind once. They are forwarded after the start.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut killed = None;
         loop {
@@ -151,8 +151,8 @@ impl<'a> Supervision<'a> {
         Ok(self.end_without_keeper(killed, started).await)
     }
 
-    /// The end of a job whose keeper reports nothing more. `killed`: if a late keeper was killed with its job, the loss
-    /// and the time at which the job was gone.
+    /// The end of a job whose keeper reports nothing more. `killed` is None if the keeper died by itself. If redlock
+    /// has killed a late keeper and its job, `killed` has the loss, and the time at which the job was gone.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
@@ -168,8 +168,9 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss, unless an earlier loss already stops the job. A proven loss makes the keeper stop the job,
-    /// unless the job goes on without the lease. At any other loss the keeper is already stopping the job.
+    /// Reports the loss. If the loss is proven, orders the keeper to stop the job; if not, the keeper is already
+    /// stopping the job. With `--on-lost continue` the job goes on. Does nothing if an earlier loss already stops the
+    /// job.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -214,8 +215,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The last lines that the job wrote to its error file, as many as the log keeps; none if there are none, or if the
-    /// file cannot be read.
+    /// The last lines that the job wrote to its error file: as many as the log keeps. None if the job wrote nothing, or
+    /// if the file cannot be read.
     fn last_errors(&self) -> Option<String> {
         let file = self.supervisor.job.task.errors.as_ref()?;
         match files::end_of(file, self.written_before, KEPT + 1) {
@@ -286,7 +287,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// The first signal from before the start that ends a run without a job; none if no signal does.
+/// The first signal of `early` that ends a run without a job, as an error; none if there is no such signal.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

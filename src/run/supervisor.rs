@@ -72,8 +72,8 @@ impl Supervisor {
         self.keeper.next(|keeper| keeper.receive().arrived()).await
     }
 
-    /// Passes a signal on by the keeper: to the job, or to the command alone. The keeper alone gets a signal that the
-    /// terminal has sent to the job already.
+    /// Tells the keeper of a signal. The keeper passes it on to the job, or to the command alone. If the terminal has
+    /// sent the signal to the job already, the keeper does not pass it on.
     pub(super) fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
         // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();
@@ -91,7 +91,7 @@ impl Supervisor {
         self.signals.next(next_signal).await
     }
 
-    /// The pending signal that ends a run without a job, if there is one.
+    /// The error for a pending signal that ends redlock while there is no job. None if no such signal is pending.
     pub(super) fn pending_interruption(&self) -> Option<Error> {
         next_interruption(self.signals.get()).map(Error::Interrupted)
     }

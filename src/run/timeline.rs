@@ -25,8 +25,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. If a re-entered lease has a shorter ttl,
-    /// the grace is cut to fit.
+    /// `grace` is the user's grace, and fits the requested ttl. A re-entered lease may have a shorter ttl; the grace is
+    /// then cut to [`largest_grace`].
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
@@ -37,7 +37,8 @@ impl Timeline {
         Deadline { term_at: kill_at - self.grace, kill_at }
     }
 
-    /// The time at which redlock gives up on a keeper that has not reported a kill due at `kill_at`.
+    /// The keeper has to kill the job at `kill_at`, and to report this. At the returned time redlock stops waiting for
+    /// the report.
     pub(crate) fn overdue_at(&self, kill_at: Boot) -> Boot {
         kill_at + margin(self.ttl) / 3
     }
@@ -73,7 +74,8 @@ impl Timeline {
         (less_drift(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
     }
 
-    /// The time of SIGKILL for a lease that is found lost `now`, and was believed valid until `valid_until`.
+    /// The time of SIGKILL after a loss. redlock learns of the loss at `now`; without the loss the lease would be valid
+    /// until `valid_until`.
     pub(crate) fn kill_after_loss(&self, now: Boot, valid_until: Boot) -> Boot {
         (now + self.grace).min(self.deadline(valid_until).kill_at)
     }
@@ -191,8 +193,8 @@ mod tests {
         Silent,
     }
 
-    /// True if a job survives an outage `from` … `to` after the confirmation, by the rules of `renewal.rs` and
-    /// `redis/node.rs`. After an outage a connection has to be opened first, which takes a round trip.
+    /// True if a job survives an outage that begins `from` and ends `to` after the confirmation. The rules are those of
+    /// `renewal.rs` and `redis/node.rs`. To open a new connection after an outage takes a round trip.
     fn survives(timeline: Timeline, away: Away, from: Duration, to: Duration, round_trip: Duration) -> bool {
         let zero = Boot::now();
         let (from, to) = (zero + from, zero + to);
@@ -207,7 +209,7 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // The first attempt of this try that the outage does not hit; if it hits all, an attempt after `give_up`.
+            // Finds the first attempt of this try outside the outage. If there is none, the attempt is after `give_up`.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

@@ -1,5 +1,5 @@
-//! In `run`, the watchdog goes off if the job has to be killed, and the keeper gives no sign, or no further sign, of
-//! killing the job. In a guard, the watchdog goes off when SIGTERM is due.
+//! In `run`, the watchdog goes off if the job has to be killed, but the keeper gives no sign of killing the job. Each
+//! sign gives the keeper more time. In a guard, the watchdog goes off when SIGTERM is due.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
@@ -26,12 +26,12 @@ impl Watchdog {
         }
     }
 
-    /// After a sign of life from the keeper, puts the time off to `at`. An earlier `at` changes nothing.
+    /// Moves the time to `at` after a sign of life from the keeper. An earlier `at` changes nothing.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Returns when the time has passed, and no event that came in time has moved the time.
+    /// Returns once the time has passed. Events that came before the time are seen first: they may move the time.
     pub(super) async fn goes_off(&self) {
         loop {
             tokio::select! {

@@ -24,7 +24,7 @@ impl Boot {
     }
 
     pub(crate) fn now() -> Boot {
-        // Every kernel with pidfds has this clock, so this cannot fail.
+        // Every kernel with pidfds has this clock, so the call cannot fail.
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
         Boot(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }

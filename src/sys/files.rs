@@ -25,7 +25,8 @@ const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why it cannot be read; a pipe that has no writer or never ends, and a silent terminal, time out.
+/// The reason why it cannot be read: a timeout, for example, if a pipe has no writer or never ends, or a terminal is
+/// silent.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);

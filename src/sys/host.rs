@@ -11,11 +11,11 @@ pub(crate) fn name() -> String {
     gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// An identity of this machine among machines that share its files: the id in /etc/machine-id, which does not change
-/// with the network; else the name.
+/// The identity of this machine, unique among machines that share files: the id in /etc/machine-id, else the host name.
+/// The id does not change with the network.
 ///
 /// # Errors
-/// A shortage: to use the name then could give the machine two identities.
+/// A shortage, such as of memory. If the name then replaced the id, the machine would have two identities.
 pub(crate) fn machine() -> io::Result<String> {
     let id = match std::fs::read_to_string("/etc/machine-id") {
         Err(error) if shortage(&error).is_some() => return Err(error),

@@ -18,15 +18,15 @@ static AT_START: AtomicU8 = AtomicU8::new(0);
 /// signals, so that the write fails instead: the file behind standard error may have reached the `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
-/// Records the initial state, then opens /dev/null for closed standard descriptors and ignores SIGPIPE, as std's
-/// start-up code does in other programs. Ignores SIGXFSZ, too.
+/// Records the initial state. Then opens /dev/null for closed standard descriptors, and ignores SIGPIPE: in other
+/// programs, std's start-up code does this. Ignores SIGXFSZ, too.
 pub(crate) fn record_start_state() {
     let mut bits = 0;
     for descriptor in 0..3 {
         // SAFETY: F_GETFD touches no memory, and accepts any number.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 && Errno::last() == Errno::EBADF {
             bits |= 1 << descriptor;
-            // The kernel gives the lowest free number, which is this descriptor's.
+            // open(2) takes the lowest free number: `descriptor`.
             let _ = nix::fcntl::open("/dev/null", OFlag::O_RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         }
     }

@@ -1,4 +1,4 @@
-//! Reads keys from the terminal that is standard input, each at once and not at the end of a line.
+//! Reads keys from the terminal on standard input: each key at once, without waiting for the end of a line.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
@@ -34,7 +34,7 @@ impl Keyboard {
         Keyboard { stdin: stdin(), before: self.before.clone() }
     }
 
-    /// Makes the terminal hand over each key, also after [`Keyboard::give_back`].
+    /// Makes the terminal hand over each key. May be called again after [`Keyboard::give_back`].
     pub(crate) fn take(&self) {
         let mut with_keys = self.before.clone();
         with_keys.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO;
@@ -46,7 +46,8 @@ impl Keyboard {
         self.set(&self.before);
     }
 
-    /// True if this key has been pressed since the last look; false in the background, where keys are not redlock's.
+    /// True if this key has been pressed since the last call. Always false in the background: there, another program
+    /// gets the keys.
     pub(crate) fn has(&self, key: u8) -> bool {
         let is_there = || poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
         let mut keys = [0; 64];

@@ -128,8 +128,8 @@ impl Handle {
         self.signal(0) != Err(Errno::ESRCH)
     }
 
-    /// True if the process is dead. Its children have a new parent by then; a tracer may still keep it from being
-    /// reaped.
+    /// True if the process is dead, and its children have a new parent. A tracer may still keep the process from
+    /// being reaped.
     pub(crate) fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
@@ -154,9 +154,9 @@ impl Handle {
         }
     }
 
-    /// A copy of the standard error of the handle's process. If the kernel refuses (Yama lets only ancestors
-    /// copy), opens the file again, with no wait for a reader, and not as the controlling terminal. The handle's
-    /// process may then overwrite this process's output.
+    /// A copy of the standard error of the handle's process. The kernel may refuse the copy (Yama lets only ancestors
+    /// copy). Then this opens the file again: without waiting for a reader of a pipe, and without taking a terminal as
+    /// the controlling terminal. The handle's process may then overwrite what this process writes into the file.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -168,7 +168,7 @@ impl Handle {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
-        // This look follows the opening: if the process is still there, its pid was not reused.
+        // If the process is there even after the open, the open did not find a reused pid.
         if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
     }
 
@@ -188,8 +188,8 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its parent, and tries to open a [`Handle`] and to
-/// signal by it: a refusal must come now, before there is a job.
+/// Makes this process the parent of every descendant that loses its parent. Also opens a [`Handle`], and sends a signal
+/// by it: if the sandbox refuses this, redlock must know before there is a job.
 ///
 /// # Errors
 /// The sandbox's, if it refuses a call.
@@ -298,7 +298,7 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
     let session = unistd::getsid(Some(child));
-    // Nearly all children of a keeper are in the keeper's session, or lead a session; for these no file is read.
+    // Nearly all children of a keeper are in the keeper's session, or lead a session. Then no file needs to be read.
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
@@ -340,10 +340,10 @@ impl Program {
         self.environment.extend(value.map(|value| variable(name, value)));
     }
 
-    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group,
-    /// or gets its own if `apart`. The program's standard error is `errors`, or this process's. The kernel kills the
-    /// program when this process ends. This process must have a single thread and block all signals. Returns the pid,
-    /// which is valid until the program is reaped.
+    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group;
+    /// with `apart` it also gets a group of its own. The program's standard error is `errors`; without `errors`, the
+    /// standard error of this process. The kernel kills the program when this process ends. This process must have a
+    /// single thread and block all signals. Returns the pid, which is valid until the program is reaped.
     ///
     /// # Errors
     /// The reason why the program could not be executed: ENOENT and the like.
@@ -364,10 +364,10 @@ impl Program {
             room: vec![0; 1 << 20],
             errno: 0,
         };
-        // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is
-        // suspended until the child executes or exits.
-        // SAFETY: the end of the stack is aligned and the stack large enough; all that
-        // `setup` points to outlives the child's use of it; this process has a single thread, which stands still.
+        // As with vfork, no memory is copied. The child uses this process's memory, with a stack of its own; this
+        // process stands still until the child executes or exits.
+        // SAFETY: the end of the stack is aligned, and the stack is large enough; all that `setup` points to lives for
+        // as long as the child uses it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
             libc::clone(
                 ChildSetup::run,
@@ -409,14 +409,15 @@ struct ChildSetup<'a> {
 
 impl ChildSetup<'_> {
     /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each key must reach the
-    /// child exactly once: if a Ctrl-C is lost, the job goes on; if a Ctrl-Z is lost, the job goes on without renewals,
-    /// since redlock is stopped; and many programs take a second Ctrl-C for "at once".
+    /// child exactly once. If a Ctrl-C is lost, the job goes on. If a Ctrl-Z is lost, the job goes on without renewals,
+    /// since redlock is stopped. If a Ctrl-C comes twice, many programs take the second for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
     /// only in the parent came before the child existed, and a signal that is pending in both has reached the child
     /// already.
     fn take_over_keys(&mut self) {
-        // The parent comes first, so that a signal between the two looks does not seem older than the child.
+        // The parent's signals are read first. Else a signal that comes between the two reads would seem older than the
+        // child.
         let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };
         // SAFETY: all zeroes are a valid set, and the call fills it.
         let own = unsafe {

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// True if the kernel sent the signal, as for a terminal's keys or end; false if a process sent it. The sender's
-    /// pid does not tell, since it is 0 also for senders outside this pid namespace.
+    /// True if the kernel sent the signal: for Ctrl-C, say, or when the terminal goes away. False if a process sent the
+    /// signal. The sender's pid would not tell: it is 0 for processes outside this pid namespace, too.
     pub(crate) from_kernel: bool,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, which its parent then finds in the status. Leaves no core, since a core of this
-/// process is of no use. Returns if the signal cannot end this process, as for process 1.
+/// Ends this process by `signal`: the parent then finds the signal in the status. Leaves no core, which would be of no
+/// use. Returns if the signal cannot end this process. (No signal ends process 1.)
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;

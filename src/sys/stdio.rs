@@ -8,8 +8,8 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null. If a descriptor was a pipe that the job has too, the process at
-/// the other end then notices when the job closes the pipe.
+/// Replaces these standard descriptors by /dev/null. If the job has the same pipe, this process no longer keeps the
+/// pipe open: the process at the other end notices when the job closes the pipe.
 ///
 /// # Errors
 /// The kernel's, if no descriptor is free; then no standard descriptor is replaced.

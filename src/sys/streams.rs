@@ -92,7 +92,7 @@ fn with_errors(action: impl FnOnce(&mut ErrorStream)) {
 }
 
 impl ErrorStream {
-    /// Forgets the live line in the background, where the terminal's last line belongs to another job.
+    /// Forgets the live line if redlock is in the background: the terminal's last line then belongs to another job.
     fn look(&mut self) {
         if !self.live.is_empty() && !is_foreground() {
             self.live.clear();

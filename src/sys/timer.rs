@@ -16,7 +16,7 @@ impl Timer {
         TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map(Timer)
     }
 
-    /// Sets the timer to go off at `at`: at once if `at` has passed, and not at all for [`Boot::NEVER`].
+    /// Sets the timer to the time `at`. A time that has passed wakes the poll at once; [`Boot::NEVER`] never wakes it.
     ///
     /// # Errors
     /// Only a sandbox refuses: the kernel accepts every time that is not negative.

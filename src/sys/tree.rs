@@ -1,8 +1,8 @@
 //! Finds, signals and kills the descendants of this process, or of another process ([`Descendants`]). A detached child
 //! of this process ([`process::is_detached`]) does not count as a descendant.
 //!
-//! All functions need /proc ([`can_see`]). Except for [`Descendants`], this process must be a subreaper: the parent of
-//! each descendant that loses its parent.
+//! All functions need /proc ([`can_see`]). All but [`Descendants`] need this process to be a subreaper: a descendant
+//! whose parent ends becomes a child of this process.
 
 use super::process::{self, Handle};
 use super::signals::send;
@@ -37,7 +37,7 @@ impl Process {
 /// The child and the process group that the caller started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Root {
-    /// A child of this process, until it is reaped.
+    /// A child of this process; None once the child is reaped.
     pub(crate) child: Option<i32>,
     /// A process group whose members are all descendants of this process.
     pub(crate) group: Option<i32>,
@@ -60,12 +60,12 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// Sends `signal` to each descendant; with `wake`, SIGCONT follows, since a stopped process does not handle the signal.
-/// A large tree takes a while, so `stop` is called before each process, with the number of processes found so far; once
+/// Sends `signal` to each descendant. With `wake`, SIGCONT follows, since a stopped process does not handle the signal.
+/// A large tree takes a while, so `stop` is called before each process, with the number of processes found so far. Once
 /// `stop` returns true, no further process gets the signal.
 ///
-/// The signal misses a process that is forked meanwhile outside the group, and a process that a signal handler forks to
-/// clean up.
+/// Two kinds of processes do not get the signal: a process that is forked meanwhile outside the group, and a process
+/// that a signal handler forks to clean up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
@@ -85,8 +85,8 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         let Some((now, handle)) = present(process) else { continue };
-        // A process that joins or leaves the group while the group is signalled gets the signal once or twice; only a
-        // process that leaves and comes back may miss the signal.
+        // If a process joins or leaves the group meanwhile, it gets the signal once or twice. If a process leaves the
+        // group and comes back, it may miss the signal.
         if !(is_reached(process) && is_reached(&now)) {
             let _ = handle.signal(signal);
         }
@@ -96,13 +96,13 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     }
 }
 
-/// The number of descendants that /proc shows; none if `stop`, which is called for each descendant, returned true.
+/// The number of descendants that /proc shows. `stop` is called for each descendant; None once `stop` returns true.
 pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
     descendants(stop).map(|found| found.len())
 }
 
 /// Kills every child that is not `spared`; if `first`, also the group of `root`. The children of a dead process become
-/// children of this process, so repeated calls, until no child is left, kill all descendants.
+/// children of this process. So the caller repeats the call until no child is left: then no descendant is left.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
@@ -118,8 +118,9 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // A session other than that of this process was created by a descendant, so all processes of the session are
-        // descendants. The signal to the child's group also reaches processes that fork and exit.
+        // If the child is not in the session of this process, a descendant has created the child's session. Then all
+        // processes of that session are descendants. The signal to the child's group also reaches processes that fork
+        // and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -130,9 +131,9 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     killed
 }
 
-/// Kills every descendant that is not a child, as far as /proc shows it: otherwise the processes of a long chain would
-/// become children of this process, and die, one by one. Calls `alive` for each process found and then for each kill,
-/// with a count.
+/// Kills every descendant that /proc shows, except the children. Without this, the processes of a long chain would
+/// become children of this process one by one, and die one by one. Calls `alive` with a count: for each process that is
+/// found, then for each kill.
 pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     let found = descendants(&mut |count| {
         alive(count);
@@ -149,8 +150,8 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
-/// Any process, even one that the calling process has not started, and all descendants of it. A descendant is missed
-/// if its parent ended before a look found the descendant.
+/// A process and all its descendants. The caller need not have started the process. A descendant is missed if its
+/// parent ended before a look found the descendant.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
@@ -189,9 +190,9 @@ impl Descendants<'_> {
         round
     }
 
-    /// Stops all but the root, since a process that runs may fork, and then kills all. The root is not stopped, since
-    /// its parent would notice: sudo(8) would then stop itself for good. The root is killed first: after the end of a
-    /// child, the root would go on with its next command.
+    /// Stops all processes but the root, then kills all. A process that is not stopped may fork. The root is not
+    /// stopped, since its parent would notice: sudo(8) would then stop itself for good. The root is killed first: after
+    /// the end of a child, the root would go on with its next command.
     pub(crate) fn kill(&mut self) -> KillRound {
         let root = self.root.pid();
         let mut known = HashSet::new();
@@ -222,8 +223,8 @@ impl Descendants<'_> {
         let mut queue: VecDeque<Process> = self.seen.drain(..).collect();
         while let Some(process) = queue.pop_front() {
             let Some((process, handle)) = present(&process) else { continue };
-            // Acts right after the look at the children: a child that is forked in between is lost if `act` ends its
-            // parent.
+            // `act` comes right after the look at the children. If `act` ends the parent, a child that was forked in
+            // between is lost.
             let children = children_of(process.pid, process.single);
             act(&process, &handle);
             queue.extend(children.into_iter().filter(|&child| known.insert(child)).filter_map(look_at));
@@ -243,8 +244,8 @@ fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// Checks that /proc is mounted, lists children (CONFIG_PROC_CHILDREN), and belongs to this process's pid namespace, so
-/// that its pids can be signalled.
+/// Checks that /proc is mounted, lists children (CONFIG_PROC_CHILDREN), and belongs to this process's pid namespace. In
+/// another namespace the pids would mean other processes.
 ///
 /// # Errors
 /// The reason why /proc cannot be used.
@@ -253,8 +254,8 @@ pub(crate) fn can_see() -> io::Result<()> {
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)
 }
 
-/// The children of this process's main thread, which adopts all orphans, apart from detached programs
-/// ([`process::start_detached`]). None if the list cannot be read, for lack of a descriptor.
+/// The children of this process's main thread, without detached programs ([`process::start_detached`]). The main thread
+/// adopts all orphans. None if no descriptor is free to read the list.
 pub(crate) fn children() -> Option<Vec<i32>> {
     let us = own_pid();
     let mut all = children_of_thread(&format!("/proc/{us}/task/{us}"))?;
@@ -262,8 +263,8 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// All descendants of this process, parents before children; None if `stop` returned true. `stop` is called for each
-/// descendant, with the number of processes found so far, this process included.
+/// All descendants of this process, parents before children. `stop` is called for each descendant, with the number of
+/// processes found so far, this process included. None once `stop` returns true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = look_at(us).into_iter().collect();

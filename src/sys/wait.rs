@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 
-/// The longest sleep by tokio's clock, which stops while the machine sleeps; a longer sleep has a timer.
+/// The longest sleep by tokio's clock, which stops while the machine sleeps. A longer sleep uses a timer.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Runs `future` to its end, on this thread alone. The runtime is never dropped: the drop would take time, and wait for
@@ -65,13 +65,13 @@ impl<T: AsFd> Readable<T> {
 }
 
 /// Lets the runtime see all events that came before this call: the runtime looks at all descriptors before it ends a
-/// sleep. Otherwise a process that was frozen could find a deadline passed, and miss an event that came in time.
+/// sleep. Otherwise a process that was frozen could see that a deadline is over, but not that an event came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Returns at `at`. The time that the machine sleeps counts, unless `at` is at most [`SHORT`] away, or no descriptor is
-/// free for a timer.
+/// Returns at the moment `at`, even if the machine sleeps meanwhile. Two waits are longer by the time of such a sleep:
+/// a wait of at most [`SHORT`], and a wait without a free descriptor for a timer.
 pub(crate) async fn sleep_until(at: Boot) {
     if at == Boot::NEVER {
         return std::future::pending().await;

@@ -1,5 +1,5 @@
-//! How long before the expiry a job is dead, with short leases, large jobs and two busy cores. Also, a short lease
-//! survives the loss of a single request to renew it.
+//! The time between a job's death and the expiry of its lease, with short leases, large jobs and two busy cores. A
+//! short lease survives the loss of a single request for renewal.
 
 use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, cut_off_many, eventually, redlock, rounds};
 
@@ -27,7 +27,7 @@ fn so_it_is_when_the_keeper_is_stopped_while_it_kills() {
     cut_off_many(&[cut].repeat(8), 1);
 }
 
-/// Cuts off jobs of one kind, one after the other. By turns the server is out of reach, or stopped.
+/// Cuts off jobs of one kind, one after the other. The server is out of reach for one job, and stopped for the next.
 #[track_caller]
 fn margins(cut: Cut, default: usize) {
     let _busy = Busy::start();

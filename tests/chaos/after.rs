@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// The ttl of the racers' leases, in milliseconds: so long that a lease that nobody uses shows as a slow hand-over.
+/// The ttl of the racers' leases, in milliseconds. It is long: an unused lease then shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
 /// How long the servers may take until they serve again: a replica may have to come back, or a server to start.
 const HEALED: Duration = Duration::from_secs(90);
@@ -45,7 +45,7 @@ fn serves(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that every lock comes free, at the latest when the longest lease that may be there has run out.
+/// Checks that every lock comes free within the length of the longest lease.
 fn comes_free(place: &Place) -> Result<(), String> {
     let (wait, ttl) = (format!("{}ms", (LONGEST + BUSY).as_millis()), format!("--ttl={}ms", LONGEST.as_millis()));
     for name in ["x1", "x2", "x3", "x4", "slots", "newest", "long", LATE] {
@@ -61,8 +61,8 @@ fn comes_free(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that each of many waiters gets the lock, that none waits for the end of a lease, and, with one node, that
-/// most waiters are called and need no look of their own. No newcomer comes meanwhile: a newcomer would call the first
+/// Checks that each of many waiters gets the lock, and that no waiter waits until a lease expires. With one node, most
+/// waiters must be called before they look by themselves. No newcomer comes meanwhile: a newcomer would call the first
 /// in line, and hide a forgotten call.
 fn race(place: &Place) -> Result<(), String> {
     let (directory, section) = (place.arena.directory.to_str().unwrap(), place.arena.section.to_str().unwrap());
@@ -99,8 +99,8 @@ fn race(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that nothing of the attack is left once the longest lease has run out, apart from the memory of runs and the
-/// servers of `local:`.
+/// Checks that nothing of the attack is left when the longest lease has run out. The memory of runs and the servers of
+/// `local:` may stay.
 fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {

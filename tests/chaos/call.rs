@@ -99,8 +99,8 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, or when a victim that stands
-/// still at the limit goes on, and then returns no status.
+/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit; if the victim is stopped at
+/// the limit, kills the call when the victim goes on. A killed call has no status.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);
@@ -113,7 +113,7 @@ fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Op
             return (Some(status), happened);
         }
         if let Some(due) = mishap.filter(|one| start.elapsed() >= one.after) {
-            // A keeper or a job that is not there yet may come before the next turn.
+            // If the keeper or the job does not exist yet, the next turn looks for it again.
             if let Some(victim) = find(pid, due.whom) {
                 happened = mishap.take();
                 match due.how {

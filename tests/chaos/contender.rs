@@ -17,9 +17,9 @@ const SLOTS: u64 = 2;
 /// standstill together, on a busy machine too.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The lock whose former holder tries to extend its lease after the lease has ended.
+/// The lock of [`Contender::come_back`], which tries to extend leases that have ended.
 pub(super) const LATE: &str = "late";
-/// The kind, in the results, of the calls of [`Contender::hold`].
+/// In the results, the calls of [`Contender::hold`] have this name.
 const HOLD: &str = "run, long";
 
 /// All that the contenders of an attack share.
@@ -36,7 +36,7 @@ pub(super) struct Arena {
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
-    /// How many calls of this kind ended with this status, as a shell tells it.
+    /// How many calls of each kind ended with each status. The status is as a shell tells it.
     pub(super) statuses: BTreeMap<(&'static str, i32), usize>,
 }
 
@@ -49,8 +49,8 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// True if a call of this kind has lost its lease. A minute after the attack true in any case: no contender waits
-    /// for ever.
+    /// True if a call of this kind has lost its lease. A minute after the attack, always true: no contender waits for
+    /// ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
     }
@@ -219,8 +219,8 @@ impl Contender<'_> {
         self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// Calls a run inside a run: the section of the inner run has both locks. Without --whole, processes that the outer
-    /// command leaves would run on without the outer lock.
+    /// Calls a run inside a run: the section of the inner run has both locks. --whole keeps the outer lock until all
+    /// processes of the job have ended. Without --whole, some might outlive the outer command, and so the outer lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -243,7 +243,7 @@ impl Contender<'_> {
     }
 
     /// A script whose lease the guard renews in the background. The script replaces itself by the section (`exec`), so
-    /// the section ends with the process that the guard watches.
+    /// the section is the process that the guard watches.
     fn while_pid(&mut self) {
         let name = self.name();
         let (section, status) = self.section(&[(name, 'x')], "");
@@ -302,7 +302,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Tries to extend a lease that has run out, after another section had the lock: this must not succeed.
+    /// Lets a lease run out and another section have the lock. Then tries to extend the lease, which must not succeed.
     pub(super) fn come_back(&mut self) {
         let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
         while self.arena.goes_on() {
@@ -322,7 +322,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Spends some time in a section, which is over at `until` at the latest if this thread is woken in time.
+    /// Spends some time in a section. The section ends before `until`, unless this thread is woken too late.
     pub(super) fn work(&mut self, line: &Line, until: i64) {
         // With too little time left, the section does not begin.
         let left = until - now();
@@ -346,8 +346,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Late in the attack, revokes the leases that `hold` takes, until a job of `hold` has lost its lease, but not for
-    /// longer than [`LIMIT`] after the attack.
+    /// Revokes the leases of `hold`, beginning with the last quarter of the attack. Stops when a job of `hold` has lost
+    /// its lease, and at the latest [`LIMIT`] after the attack.
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
         while !self.arena.has_lost(HOLD) {
@@ -416,7 +416,7 @@ impl Lease {
         }
     }
 
-    /// How many microseconds from the start of the call this lease is surely valid: the validity begins after the wait.
+    /// How long this lease is surely valid, in µs from the start of the call: the wait, and then the validity.
     pub(super) fn lasts(&self) -> i64 {
         (self.waited_ms + self.validity_ms) * 1_000
     }

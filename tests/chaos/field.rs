@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// The longest ttl of an attack, and so the quarantine if servers forget.
+/// The longest ttl of an attack. If servers forget, the quarantine is as long.
 pub(super) const LONGEST: Duration = ms(4000);
 /// The shortest ttl. A fault sets a server's clock ahead by at most what README allows for this ttl: 1 % and 2 ms.
 pub(super) const SHORTEST: Duration = ms(2000);
@@ -80,7 +80,7 @@ pub(super) enum Fault {
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
     /// Every open connection on a way to one server becomes half-open.
     HalfOpen { path: usize, server: usize },
-    /// One direction of every open connection on a way to one server ends.
+    /// On a way to one server, every open connection is closed in one direction.
     HalfClose { path: usize, server: usize, direction: Shutdown },
     /// A server stands still.
     Stop { server: usize, lasts: Duration },
@@ -88,7 +88,7 @@ pub(super) enum Fault {
     Restart { server: usize, away: Duration },
     /// A server's clock jumps.
     Clock { server: usize, ahead: Duration },
-    /// A server closes the connections of all subscribers, or of all other clients, or forgets the scripts.
+    /// A server forgets the scripts, or closes the connections of all subscribers or of all other clients.
     Command { server: usize, words: &'static [&'static str] },
     /// Nothing gets through on the first way ([`PATHS`]) for longer than the shortest lease. Contenders on other ways
     /// want the locks of contenders on the first way.
@@ -132,8 +132,9 @@ impl Field {
         Kind::Masters { servers, paths, clocks }
     }
 
-    /// The variables of a contender: the servers' addresses (on the contender's way, if there are ways), and, as far as
-    /// these servers need them, the quarantine, the clock of the contender's host and the number of replicas.
+    /// The variables of a contender: the addresses of the servers, or of the contender's way to the servers. With
+    /// masters also the quarantine and the clock of the contender's host. With Sentinels or a Cluster also the number
+    /// of replicas.
     pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
         let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
@@ -186,7 +187,7 @@ impl Field {
         }
         while at < length {
             let fault = self.fault(chance);
-            // No `Fault::Way` of the first way may meet an outage: the undoing of that fault would end the outage.
+            // On the first way, no `Fault::Way` may overlap with an outage: the end of the fault would end the outage.
             let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
             if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
                 plan.push((at, fault));
@@ -255,7 +256,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault. If the fault must be undone, returns after how long, and how.
+    /// Carries out a fault. If the fault must be undone later, returns the delay, and the way to undo the fault.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -429,7 +430,7 @@ fn is_master(server: &Redis) -> bool {
         && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-/// Whether this server has a replica in step. Without a replica, a fail-over loses all leases, which README excludes.
+/// Whether this server has a replica in step. README excludes a fail-over without such a replica: all leases are lost.
 fn has_replica(server: &Redis) -> bool {
     server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
 }

@@ -1,5 +1,4 @@
-//! The history: lines that the sections of this process and the sections of jobs (`section.c`) write, and the judgement
-//! on the lines.
+//! The history: each section writes lines, in this process or in a job (`section.c`). `judge` judges the lines.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -51,9 +50,9 @@ pub(super) struct Line {
     pub(super) pid: u32,
     /// Microseconds of [`now`].
     pub(super) at: i64,
-    /// Microseconds of [`now`] at which the section must be over; none unless the section ends by its own clock.
+    /// For a section that ends by its own clock: the time of its end, in microseconds of [`now`]. Else none.
     pub(super) until: Option<i64>,
-    /// The status of a section that leaves, if the section is a job.
+    /// The exit status of a job, in the line of its end.
     pub(super) status: Option<i64>,
 }
 
@@ -90,8 +89,8 @@ impl Line {
     }
 }
 
-/// A section of a script that renews nothing, or of a client of another library. The test plays the script or client,
-/// and the section ends by its own clock.
+/// A section whose lease nobody renews. The test does here what a script or another library would do. The section ends
+/// by its own clock.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,
@@ -168,15 +167,15 @@ struct State {
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
     pub(super) entered: usize,
-    /// How many sections that end by their own clock left only after their time.
+    /// The number of sections that should have ended by their own clock, but left later.
     pub(super) late: usize,
     /// For each lock, the milliseconds from the end of each section to the beginning of the next. Meaningful only if
     /// all sections of the lock are exclusive.
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
-/// Judges a history. Until `remembered_until` (microseconds of [`now`]), no number of `--newest` may follow a larger
-/// number.
+/// Judges a history. The servers remember the largest number of `--newest` until `remembered_until` (microseconds of
+/// [`now`]): before this time, a smaller number must not enter.
 pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
     let mut judgement = Judgement::default();
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
@@ -195,8 +194,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // If the older section or the newcomer is past its time, that section is only late, as a script that
-                // renews nothing may be. Otherwise the lock was granted twice.
+                // A section past its time is only late, and lateness is allowed without renewals. If neither section is
+                // late, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
@@ -229,7 +228,7 @@ fn conflicts(one: char, other: char) -> bool {
 }
 
 impl State {
-    /// Notes an entry. Returns a violation if its fencing token does not fit those of earlier entries.
+    /// Notes an entry. Returns a violation if the entry's fencing token is too small, compared with earlier entries.
     fn enter(&mut self, line: &Line) -> Option<String> {
         if line.until.is_some() {
             self.bounded.push(line.clone());
@@ -238,7 +237,7 @@ impl State {
         // The token of an inner hold is the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // No reader's fencing token is below an earlier writer's. Readers' fencing tokens may grow or fall: a node that
+        // A reader's fencing token must not be below an earlier writer's. Among readers it may fall, too: a node that
         // has forgotten its counter gives a larger number than the other nodes.
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 /// How many runs the log of a lock keeps: more than an attack has.
 pub(super) const KEPT: usize = 1_000;
-/// The beginning of the names of locks that are on servers of their own: see rival.rs.
+/// If the name of a lock begins with this, the lock is on a server of its own: see rival.rs.
 const ALONE: &str = "edge-";
 /// By how much, in milliseconds, the clocks of servers may go wrong while a job runs.
 const CLOCKS: i64 = 250;

@@ -28,8 +28,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
-/// the first way to the servers, which has the outages. So CONTENDERS is a multiple of PATHS.
+/// How many contenders make calls of all kinds. The contender with the next number holds a lock for long. It must use
+/// the first way to the servers, the way with outages. So CONTENDERS is a multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts. The checks after the attack take some 8 s more.
 const SHORT: Duration = Duration::from_secs(12);
@@ -155,7 +155,7 @@ impl Place {
     }
 }
 
-/// The path of the compiled `section.c`, which jobs run as their section.
+/// The path of the compiled `section.c`: the section that every job runs.
 fn section() -> PathBuf {
     static SECTION: OnceLock<PathBuf> = OnceLock::new();
     SECTION.get_or_init(|| compiled("section", include_str!("section.c"), &[])).clone()
@@ -241,8 +241,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Carries out each fault of the plan at its moment. If a fault lasts for a time, undoes the fault after that time, or
-/// before a fault that needs all servers. Returns when nothing is left to carry out or to undo.
+/// Carries out each fault of the plan at its moment. Undoes a lasting fault at its end, or earlier if the next fault
+/// needs all servers. Returns when nothing is left to carry out or to undo.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();

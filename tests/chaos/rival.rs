@@ -116,7 +116,7 @@ impl Drop for RedisPy {
     }
 }
 
-/// The line of the history for a section of another library. The section has to be over at `until`.
+/// The line of the history about a section of another library. The section must end by `until`.
 fn line(lock: &str, token: String, until: i64) -> Line {
     Line {
         event: Event::Enter,
@@ -158,7 +158,7 @@ pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connec
     }
 }
 
-/// The length of leases that are used to their last millisecond, and how far a server's clock may jump in that time.
+/// The ttl of a lease that is used to its last millisecond. `JUMP`: how far the server's clock may jump in that time.
 const USED_UP: Duration = ms(5000);
 const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
 

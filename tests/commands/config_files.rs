@@ -1,5 +1,5 @@
-//! A redlock.conf that may not be read: a call needs no such file if flags or variables name the nodes. Also files of
-//! passwords that are no plain files.
+//! A redlock.conf that redlock has no right to read. If flags or variables name the nodes, this is no failure. Also
+//! password files that are pipes or terminals.
 
 use crate::support::{Redis, Test, acquire, any, redlock, when};
 use std::fs::{self, Permissions};

@@ -1,6 +1,6 @@
 //! A call that names no server uses the default address, and says so if a lock or the exit status depends on the
 //! server. A variable such as REDLOCK_URL probably means the address: a call with such a variable is refused, unless
-//! redlock's own settings name the server. Both hold with -q too, with or without a Redis on this machine.
+//! redlock's own settings name the server. With -q all this stays the same. A Redis on this machine changes nothing.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn calls() -> impl Iterator<Item = String> {
     CALLS.iter().flat_map(move |line| both(line))
 }
 
-/// The line that refuses this variable, and names the right one.
+/// The line that refuses this variable, and tells the right variable.
 fn refusal(name: &str) -> Pattern {
     message([&format!("unknown variable {name} (REDLOCK_REDIS?)"), "set REDLOCK_REDIS or --redis"])
 }

@@ -38,7 +38,7 @@ impl Checkup {
         self.all().find(|found| found["check"] == "scripts").unwrap()["advice"].as_str().unwrap()
     }
 
-    /// Fails the test unless `check` has this verdict, each time with these words, and no other check fails.
+    /// `check` must have this verdict at least once, and each time with these words. No other check may fail.
     #[track_caller]
     fn says(&self, verdict: &str, check: &str, words: &[&str]) {
         let found: Vec<&Value> =
@@ -428,7 +428,7 @@ fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
     let said = Checkup::of(trusting, 0);
     said.says("ok", "connection", &["by TLS"]);
     said.says("warn", "certificate", &["expires in ", "tls-cert-file"]);
-    // A certificate for 13 days ends in a bit less than 13 days, or in 13 days within its first second.
+    // In its first second, a certificate for 13 days expires in 13 days; later, in less than 13 days.
     for (days, verdict, words) in [(13, "warn", "expires in 1"), (16, "ok", "more than 14 days")] {
         tls.show(&authority.issue("DNS:localhost", days));
         let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const TTL: Duration = ms(10_000);
-/// The error (ms) of a sum of several times that are rounded to whole milliseconds.
+/// The rounding error (ms) of a sum of several times in whole milliseconds.
 const ROUNDING: i64 = 5;
 
 /// A way in which a job can end.
@@ -68,8 +68,8 @@ const CLAIMS: [(&str, &str); 5] = [
     ("backup", "redlock run -q backup --reentrant -- "),
 ];
 
-/// The reports of a run: the end in its line of the log; outcome, status and signal in JSON; whether it counts as a
-/// success.
+/// What the reports must say of a run: its end in the log; outcome, status and signal in JSON; whether the run counts
+/// as a success.
 type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
 
 impl Way {
@@ -192,8 +192,8 @@ impl Scene {
             let (user, host) = myself();
             assert_eq!(run["revoked_by"], format!("{user}@{host}"));
         }
-        // The run lasted at least as long as its job's trace, and at most as long as the whole call; after the death of
-        // redlock, at most a ttl longer.
+        // The run lasted at least as long as its job's trace, and at most as long as the whole call. If redlock was
+        // killed, the run may have lasted a ttl longer.
         let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
         let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };
         // A lease that is freed by force ends before its job.
@@ -217,8 +217,8 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The reported end is a bit early: the time of the grant plus a duration, which the client counts from the
-        // answer to its request.
+        // The reported end is the time of the grant plus the duration. The client counts the duration from the answer
+        // to its request, so the reported end is a bit early.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }

@@ -1,6 +1,6 @@
-//! Exit status 69 for a server that is full, busy or a replica, and for a lack of descriptors; 74 for output that
-//! cannot be written; 64 for a password file that cannot be read, and a database that does not exist. The tests of each
-//! command have the command's other statuses.
+//! Exit status 69: a server is full, busy or a replica, or redlock lacks descriptors. Exit status 74: output cannot be
+//! written. Exit status 64: a password file cannot be read, or a database does not exist. The other statuses are in the
+//! tests of each command.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, redlock, release, status, when,
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
 
-/// Calls that take a lock, for which the server must write.
+/// Calls that take a lock: the server must be able to write.
 fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],
@@ -141,7 +141,7 @@ fn s69_out_of_memory() {
 fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
     let redis = Redis::start();
     for limit in 4..8 {
-        // Closes descriptor 3, which the test may have inherited, as from flock(1): it would count against the limit.
+        // Closes descriptor 3: the test may have inherited it, as from flock(1), and it would count against the limit.
         let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait 1s");
         let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
         let said = finished.stderr;

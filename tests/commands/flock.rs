@@ -45,7 +45,7 @@ impl Flock {
         test.args(line.split_whitespace())
     }
 
-    /// A call that has its lock, until its standard input ends.
+    /// A call that has got the lock, and ends when its standard input ends.
     #[track_caller]
     fn holder(&self, options: &str) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -317,14 +317,14 @@ fn a_night_that_once_per_leaves_out_by_a_second_is_told_though_the_call_is_quiet
     night("web-1", "24h").run();
     night("web-2", "24h").run();
     redis.clock().set(24 * HOUR - ms(1_500));
-    // A host that is new has no period, and is told nothing.
+    // The period of a new host is not known, so redlock says nothing about --once-per.
     night("web-3", "24h").run();
     let said = like(
         "redlock: \"backup\" ran <duration> ago, and this host comes every 1d: --once-per 1d is too long for that, and some \
          runs are left out; use 20h\n",
     );
     night("web-1", "24h").stderr(said).run();
-    // From a second visit in the same night no period follows, so nothing is said.
+    // A second visit in the same night shows no period, so redlock says nothing about --once-per.
     night("web-1", "24h").run();
     let said = message(["\"backup\" ran ", "use 20h"]);
     redlock(&redis, "run backup --once-per 24h -- true").on_host("web-2").status(75).stderr(said).run();

@@ -1,5 +1,5 @@
-//! `--format json`: the object that a command prints when it fails. The tests of each command check its objects of
-//! success.
+//! `--format json`: the object that a command prints when it fails. The object of a success is checked in the tests of
+//! each command.
 
 use crate::support::{Redis, Test, acquire, any, in_the_end, like, message, myself, redlock};
 use serde_json::Value;

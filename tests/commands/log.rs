@@ -91,7 +91,7 @@ fn the_memory_lasts_for_a_hundred_days_after_the_last_run() {
     let redis = Redis::start();
     let days = |n: i64| n * 24 * 3600 * 1000;
     for kept in ["log", "runs", "open", "ends"] {
-        // Only a job that goes on is in `open` and `ends`.
+        // `open` and `ends` have the run only until the job ends, so the job itself asks for their expiry.
         let left = format!("redis-cli -s {} PTTL '{}'", redis.socket().display(), part("backup", kept));
         for _ in 0..2 {
             let run = Test::new(&redis).args(["run", "-q", "backup", "-c", &left]).stdout(any()).run();
@@ -162,7 +162,7 @@ fn a_node_that_has_not_heard_of_the_end_does_not_make_the_run_go_on() {
 fn what_an_older_version_takes_and_releases_is_not_taken_for_a_run_that_goes_on() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    // DEL stands for a release by an older version without a log, SET for a take by that version.
+    // An older version has no log: DEL stands for its release, and SET for its take.
     redis.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
     redis.command(&["SET", "redlock:backup", "5294ecab887e4ad3880ccf24c8387183", "PX", "60000"]);
     assert_eq!(outcomes(&redis, "backup"), ["expired"]);
@@ -353,7 +353,7 @@ fn once_per_period_a_success_turns_others_away() {
     // A run by hand, without --once-per, does not switch off tonight's run.
     redlock(&redis, "run -q byhand -- true").run();
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
-    // A success also turns away calls while its lock is kept, and waiters that came while its job ran.
+    // A success turns away calls even while the lock is kept. It also turns away waiters that came while the job ran.
     redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
     redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();
@@ -427,8 +427,8 @@ fn ran_within_is_for_those_who_watch() {
     }
 }
 
-/// The samples of a text in Prometheus' format. Fails unless HELP stands before the samples of its metric, each TYPE is
-/// right, the samples of a metric stand together, and no two of them have the same labels.
+/// The samples of a text in Prometheus' format. Checks that the samples of a metric stand together behind its HELP and
+/// its TYPE, that the TYPE is right, and that the labels differ.
 fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
     let sample =
         regex_lite::Regex::new(r#"^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\}) ([0-9.]+)$"#).unwrap();
@@ -487,6 +487,6 @@ fn at_the_end_run_says_with_v_what_came_of_it() {
     let released = "redlock: released \"backup\" after <duration>, exit status 1\n";
     says("run -v backup -- false", 1, &format!("redlock: redis <any>\n{acquired}{released}"));
     says("run backup -- false", 1, acquired);
-    // A lock that is kept is not called released.
+    // redlock reports no release if --hold-at-least still keeps the lock.
     says("run -v backup --hold-at-least 1m -- true", 0, &format!("redlock: redis <any>\n{acquired}"));
 }

@@ -22,7 +22,7 @@ pub(super) fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap()
 }
 
-/// A run as the scripts write it, which began `began_ago_ms` ago and took a second.
+/// A run in the form that the scripts write. The run began `began_ago_ms` ago, and took a second.
 fn entry(token: &str, began_ago_ms: i64, status: &str) -> String {
     let began = (now_ms() - began_ago_ms).to_string();
     json!({"t": format!("{token:0<32}"), "h": "web-3", "p": "1", "u": "deploy", "b": began, "d": "1000", "f": "1", "x": status})
@@ -52,7 +52,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
     let line = when("UNKNOWN", |text| text.starts_with("UNKNOWN - \"backup\"") && text.contains("clock was changed"));
     redlock(&redis, "status backup --ran-within 1d --format nagios").status(3).stdout(line).run();
     redlock(&redis, "log backup").stdout(like("<any>, in the future: the server's clock was changed\n")).run();
-    // A success further ahead blocks nothing, and the next success replaces it.
+    // A success further in the future blocks nothing, and the next success replaces it.
     ahead(400 * DAY_MS);
     redlock(&redis, "run -q backup --once-per 2h -- true").run();
     redlock(&redis, "status -q backup --ran-within 1d").run();
@@ -165,7 +165,7 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, "status self -q --ran-within 1h").run();
     redlock(&redis, "release self --token t --status 256").fails(64, ["256"]).run();
     redlock(&redis, "release self --force --status 1").fails(64, ["--status"]).run();
-    // For a lease that had run out, only the status is noted.
+    // If the lease has run out before the release, the release notes only the status.
     let token = redlock(&redis, "acquire self --ttl 1s").token();
     eventually(SOON, "it has run out", || status(&redis, "self")["state"] == "free");
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
@@ -310,7 +310,7 @@ fn metrics_of_a_name_that_never_ran_and_of_several_nodes() {
 #[test]
 fn thousands_of_locks_and_runs_are_listed_in_pages() {
     let redis = Redis::start();
-    // Names of hosts and labels of the largest length, in wide characters.
+    // Host names and labels are as long as possible, and of wide characters.
     let wide = "備".repeat(60);
     for at in 0..600 {
         let name = format!("lock-{at:04}");
@@ -455,7 +455,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     redlock(&nodes, "run -q backup --once-per 1m -- true").turned_away().run();
 }
 
-/// The times of a run are by the middle clock, even if that clock's node has not heard of the end.
+/// The times of a run come from the node with the middle clock, even if this node has not heard of the end.
 #[test]
 fn over_masters_whose_clocks_differ_runs_are_in_the_order_in_which_they_began() {
     let nodes: Vec<Redis> = (0..3).map(|_| Redis::with_clock(&[], 7200)).collect();
@@ -489,7 +489,7 @@ fn the_log_is_in_the_order_of_the_ends() {
     eventually(SOON, "that has run out", || status(&redis, "db")["holder_count"] == 1);
     reader.send(Signal::SIGTERM);
     reader.finish();
-    // This grant writes down that the lease before has run out.
+    // This grant notes in the log that the lease with the ttl of 1 s has run out.
     let token = redlock(&redis, "acquire db -s").token();
     redlock(&redis, format!("release -q db --token {token} --status 3")).run();
     let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();
@@ -553,7 +553,7 @@ fn labels_of_metrics_differ_where_the_names_do() {
     let text = redlock(&redis, "status --format prometheus").text();
     let name_of = |line: &str| Some(line.strip_prefix("redlock_held{name=\"")?.strip_suffix("\"} 0")?.to_owned());
     let mut labels: Vec<String> = text.lines().filter_map(name_of).collect();
-    // Prometheus' format escapes a backslash, a quote and a line end, and no more.
+    // Prometheus' format escapes only backslashes, quotes and line ends.
     let mut expected = names.map(|name| name.replace('\\', "\\\\").replace('"', "\\\""));
     labels.sort();
     expected.sort();

@@ -83,7 +83,7 @@ fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
     let left = |ms: &str| redis.command(&["PEXPIRE", LOCK, ms]);
     let (job, end) = job(&redis, &["--hold-at-least", "5s"], 0);
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, 30_000.into()));
-    // A renewal is due 7.5 s after the last, and is reported as missing after 11.25 s: after 10.5 s not yet.
+    // A renewal is due 7.5 s after the last. It is reported as missing after 11.25 s, but not yet after 10.5 s.
     left("19500");
     assert_eq!(news(&redis), None);
     left("17000");

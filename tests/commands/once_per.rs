@@ -1,6 +1,6 @@
-//! `run --once-per` from thirty hosts at once: after a success that a living node knows, no job runs again within the
-//! period, whatever fails or restarts, even if clocks change by less than the period. No call is refused for longer
-//! than twice the period.
+//! `run --once-per` from thirty hosts at once. After a success that a living node knows, no job runs again within the
+//! period. This holds whatever fails or restarts, even if clocks change by less than the period. No call is refused for
+//! longer than twice the period.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -52,8 +52,8 @@ impl Hosts {
         fs::read_to_string(self.directory.path().join(file)).unwrap_or_default().lines().count()
     }
 
-    /// Checks that the hosts end, `failures` of them with the status of a failed job, and that up to now `runs` jobs
-    /// have run, one at a time, `successes` of them with success.
+    /// Waits until the hosts end. `failures` hosts must end with the status of a failed job. Up to now, `runs` jobs
+    /// must have run, one at a time; `successes` of these jobs must have succeeded.
     #[track_caller]
     fn end(&self, all: Vec<Running>, failures: usize, runs: usize, successes: usize) {
         let ends: Vec<Ended> = all.into_iter().map(|host| host.finish().ended).collect();

@@ -114,7 +114,7 @@ fn a_chart_is_as_wide_as_its_terminal() {
         assert!(lines.iter().all(|line| width(line) <= usize::from(columns)), "{shown}");
         // The axis shows noon, and the midnight that follows.
         assert!(shown.contains("|12:00") && shown.contains("|00:00"), "{shown}");
-        // The bar of a run that goes on ends now, at the right edge.
+        // The run `vacuum` has not ended: its bar reaches the right edge, which is now.
         let going = lines.iter().find(|line| line.contains("vacuum")).unwrap();
         assert!(width(going) == usize::from(columns) && going.ends_with('▒'), "{shown}");
         // The marks of a run, a failure, a wait, forgotten runs, and a time.

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A contender takes one ticket, if there is one left, while it has the lock.
+/// A contender takes the lock, takes one ticket if there is one left, and releases the lock.
 const CONTENDER: &str = "
     token=$(redlock acquire -q --name tickets --ttl 10s --wait 60s) || exit
     ticket=$(head -n 1 left)

@@ -1,4 +1,5 @@
-//! Locks that several hold, as users see them: `status`, its list, and the messages of a busy lock, a wait and a grant.
+//! Locks with several holders, as users see them: `status`, its list, and the messages about a busy lock, a wait and a
+//! grant.
 
 use crate::support::{Pattern, Redis, SOON, any, eventually, like, myself, redlock, regex, release, status};
 
@@ -85,7 +86,7 @@ fn a_busy_one_names_ten_holders_at_most() {
         }
         tokens.push(token);
     }
-    // `status` finds each holder by its token, also beyond the ten that are named.
+    // `status` finds each holder by its token. (A message names only ten holders.)
     for token in tokens {
         redlock(&redis, format!("status -q db --token {token}")).run();
     }

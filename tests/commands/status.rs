@@ -363,7 +363,7 @@ fn a_long_name_makes_its_own_line_longer_and_no_other() {
     }
     let table = redlock(&redis, "status -a").text();
     let log = redlock(&redis, "log").text();
-    // Behind the short name the next column begins at its usual place, behind the long name after two spaces.
+    // After the short name, the next column begins at its usual place. The long name is followed by two spaces.
     for name in [format!("backup{:36}", ""), format!("{long}  ")] {
         for text in [&table, &log] {
             assert!(text.split_once(&name).is_some_and(|(_, rest)| !rest.starts_with([' ', '\n'])), "{text}");

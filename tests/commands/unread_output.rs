@@ -18,7 +18,7 @@ enum Kind {
     Pipe,
     Socket,
     Terminal,
-    /// A terminal with room for a few bytes: it is ready to be written to, but a whole line does not fit.
+    /// A terminal with room for a few bytes: poll(2) calls it writable, but a whole line does not fit.
     AlmostTerminal,
 }
 
@@ -56,7 +56,7 @@ impl Unread {
         test.stderr_to(self.end.try_clone().unwrap()).spawn()
     }
 
-    /// Checks that the call ends soon, as the test expects, and leaves the output blocking.
+    /// Checks that the call ends soon, that it ends as the test expects, and that it leaves the output blocking.
     #[track_caller]
     fn ends(&self, mut call: Running) -> Finished {
         let start = Instant::now();

@@ -113,7 +113,7 @@ fn a_lease_that_is_released_by_its_token_ends_that_in_silence() {
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.exists(KEY)));
         writeln!(input).unwrap();
         script.prints("released");
-        // The lock is another's by the time the guard asks.
+        // Another client takes the lock before the guard asks.
         acquire(&vec![nodes[0].url()], "backup");
         eventually(SOON, "the guard has ended", || script.others().iter().all(|&pid| name(pid) != "redlock-guard"));
         if let [_, _, last] = nodes.as_slice() {
@@ -131,8 +131,8 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
         ("release -q backup --revoke", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
     ] {
         let redis = Redis::start();
-        // A child that ignores SIGTERM, one in another session, and a stopped one. The first also ignores SIGHUP: when
-        // the script dies, Linux sends SIGHUP to the script's group, since a process there is stopped (setpgid(2)).
+        // Three children: the first ignores SIGTERM and SIGHUP, the second is in another session, the third is stopped.
+        // When the script dies, Linux sends SIGHUP to the script's group, since the third is stopped (setpgid(2)).
         let rest = "(trap '' TERM HUP; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
         let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
         script.prints("ready");
@@ -145,8 +145,9 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 #[test]
 fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
-    // Each loop forks every 10 ms, and ignores SIGTERM, but not SIGHUP: when the script dies, Linux wakes the stopped
-    // processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by itself.
+    // Each loop forks every 10 ms, and ignores SIGTERM. No loop ignores SIGHUP: when the script dies, Linux wakes the
+    // stopped processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by
+    // itself.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
     let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";
@@ -161,7 +162,8 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    // The child has a session of its own: in the script's group, Linux would wake it when the script dies (setpgid(2)).
+    // The child has a session of its own: when the script dies, Linux wakes all stopped processes of the script's group
+    // (setpgid(2)).
     let child = "setsid sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
@@ -274,7 +276,8 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     for pid in ["0", "1x", "", "99999999999"] {
         acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
-    // As root, the test names a process of a user whom /etc/passwd does not know; else, in a container, process 1.
+    // The process of another user: as root, a process of a user who is not in /etc/passwd. In a container without root,
+    // process 1.
     if nix::unistd::geteuid().is_root() {
         let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
@@ -338,15 +341,15 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // Either the guard can do without the call that failed; or redlock had the guard's messages before the
-                // guard was killed; or the guard made fewer calls, since the lease was there before the guard looked.
+                // Success has one of three reasons: the guard can do without the failed call; redlock had both messages
+                // before the guard was killed; the lease came before the guard waited for it, which saved calls.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;
                     assert!(stderr.is_empty() && (fault != Fault::Kill || has_said), "{context}");
                     release(&redis, "backup", token);
                 }
-                // A token may be printed if the guard failed after it had the lease: scripts look at the status.
+                // The token may have been printed before the guard failed: scripts look at the status.
                 _ => {
                     let (status, why) = match fault {
                         Fault::Kill => (70, "the process that was to renew the lease was killed"),

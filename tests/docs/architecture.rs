@@ -1,6 +1,6 @@
 //! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of these names
-//! exist. A number of ARCHITECTURE.md in front of a name, "400 ms (`lock/queue.rs::FIRST_LOOKS`)", is the number in the
-//! code.
+//! exist. Numbers in front of names are those of the code: if ARCHITECTURE.md says "400 ms
+//! (`lock/queue.rs::FIRST_LOOKS`)", then `FIRST_LOOKS` is 400 ms.
 
 use regex_lite::Regex;
 use std::fs;
@@ -51,8 +51,8 @@ fn clauses(definition: &str) -> usize {
     Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
 }
 
-/// True if the definition has this number: an enum has so many clauses; a constant is this number, or the same time in
-/// another unit.
+/// True if this is the number of the definition: the count of clauses of an enum, or the value of a constant. A time
+/// may be in another unit.
 fn has(definition: &str, number: &str, unit: &str) -> bool {
     if definition.starts_with("enum") {
         return clauses(definition).to_string() == number;
@@ -113,8 +113,8 @@ fn lines_of_code(path: &Path) -> usize {
     code.lines().map(str::trim).filter(is_code).count()
 }
 
-/// The ledger: a row counts the lines of the files that the row names, and of the files in its folders that no other
-/// row names by a longer path. The row's number may be off by a tenth.
+/// The ledger: a row counts the lines of all files below the paths of the row. If several rows have a file, the file
+/// counts in the row with the longest path. The row's number may be off by a tenth.
 #[test]
 fn each_mechanism_costs_what_the_ledger_says() {
     let page = read("ARCHITECTURE.md");

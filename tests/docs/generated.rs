@@ -49,7 +49,7 @@ fn man_pages_are_well_formed() {
             let heading = format!("\n.SH {section}\n");
             assert!(page.contains(&heading), "{name} has no {section}");
         }
-        // Text that all commands share stands in redlock(1) only.
+        // Only redlock(1) has the text that applies to all commands.
         let is_main = name == "redlock.1";
         assert_eq!(
             (page.contains(".SH FILES\n"), page.contains("An empty variable counts as unset")),
@@ -144,7 +144,7 @@ fn root(folder: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// Fails if the folder does not have exactly these files. With WRITE_DOCS set, writes these files instead.
+/// Checks that the folder has exactly these files. With WRITE_DOCS set, writes these files instead.
 fn compare(folder: &str, made: Files) {
     let path = root(folder);
     if std::env::var_os(REWRITE).is_some() {
@@ -223,7 +223,8 @@ fn page(name: &str, command: &clap::Command) -> String {
     made + &escape(sections)
 }
 
-/// One generated section, without what mandoc warns of: empty lines, and the definitions that each section repeats.
+/// One generated section, without empty lines and without the definitions that each section repeats: mandoc warns of
+/// both.
 fn rendered(section: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut roff = Vec::new();
     section(&mut roff).unwrap();
@@ -244,7 +245,7 @@ fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // A comment is left out: it names the language of the next example, for the test that runs the example.
+    // Comments are left out. A comment tells a test the language of the next example.
     let kept = text.lines().filter(|line| !line.starts_with(".\\\""));
     let whole = kept.map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
@@ -253,7 +254,7 @@ fn text(file: &str) -> String {
     whole.collect()
 }
 
-/// The text with the escapes of manual pages, which then show the text as it is written.
+/// Escapes a text for a manual page, so that the page shows the text as it is written.
 fn escape(text: &str) -> String {
     let mut example = false;
     let lines = text.lines().map(|line| {

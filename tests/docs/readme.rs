@@ -1,5 +1,5 @@
-//! Runs the examples of README.md and of the manual that a test can run, almost as they stand there, on a real server,
-//! with stubs for the commands that the examples mention.
+//! Runs examples of README.md and of the manual, almost as they stand there, on a real server. The commands that the
+//! examples mention are stubs. Examples that a test cannot run are left out.
 
 use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
@@ -69,7 +69,7 @@ impl Scene {
         Scene { redis: Redis::with_tcp(arguments), directory }
     }
 
-    /// The text with the server and the commands of this scene in place of the text's own.
+    /// Replaces the server and the commands in the text by those of this scene.
     fn adapt(&self, text: &str) -> String {
         let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
         let here = format!("{}/", self.directory.path().display());
@@ -111,11 +111,11 @@ impl Scene {
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
         let left = || self.redis.keys_without_the_memory().iter().any(|key| key.starts_with("redlock:"));
         let what = format!("left behind by {shell}: {}\n{text}", left());
-        // --while-pid releases when the script has ended.
+        // With --while-pid, the release comes only after the end of the script.
         eventually(SOON, &what, || left() == text.contains("--hold-at-least"));
     }
 
-    /// Runs the jobs of a crontab, with no variables but PATH and those that the crontab's other lines set.
+    /// Runs the jobs of a crontab. Their only variables are PATH and the variables that the crontab sets.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -131,12 +131,13 @@ impl Scene {
                 continue;
             }
             call().stdout("done\n").run();
-            // The second call is that of a host which is a little late.
+            // The second call stands for a host that is a little late.
             call().stdout("").run();
         }
     }
 
-    /// Runs the calls of redlock in a file of settings, one after the other, with the variables that earlier calls set.
+    /// Runs the calls of redlock in a file of settings, one after the other. Each call gets the variables that earlier
+    /// calls have set.
     fn settings(&self, text: &str) {
         let call = r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
         let call = Regex::new(call).unwrap();
@@ -190,8 +191,8 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// Checks that the metrics that an alert names exist: some, but not all, before the first run of the lock, and all
-    /// after the run.
+    /// Checks the metrics in an alert. Before the first run of the lock, some of the metrics exist, but not all. After
+    /// the run, all exist.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];
@@ -205,8 +206,8 @@ impl Scene {
         assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
-    /// Starts a job of four seconds that takes the lock `backup` or waits for it. Returns once `shown` is true of the
-    /// status.
+    /// Starts a job of four seconds, which takes the lock `backup` or waits for the lock. Returns once `shown` is true
+    /// for the status.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();

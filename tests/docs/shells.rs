@@ -43,7 +43,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
-    // Here TAB completes no file and no program, and adds no dash of an option where no word can stand.
+    // Here TAB completes no file and no program. Where no further word can stand, TAB adds no `-` either.
     ("redlock status fi", "<redlock><status><fi>"),
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
@@ -80,7 +80,7 @@ fn terminal(redis: &Redis, shell: &str) -> Terminal {
     terminal
 }
 
-/// Presses TAB behind `line`, and returns the words that are on the line then.
+/// Types `line`, presses TAB, and returns the words that are now on the line.
 fn completed(terminal: &Terminal, line: &str) -> String {
     terminal.types(line);
     terminal.types("\t");
@@ -167,7 +167,7 @@ fn without_redis_names_are_missed_at_once_and_in_silence() {
         let mut redis = locks();
         let terminal = terminal(&redis, shell);
         completes(&terminal, "redlock status my", "<redlock><status><my lock>");
-        // By default a single node has three seconds to answer.
+        // TAB must not wait for the three seconds that a single node has by default.
         let at_once = || {
             let start = Instant::now();
             assert_eq!(completed(&terminal, "redlock status my"), "<redlock><status><my>");

@@ -1,6 +1,6 @@
 //! Random hostile input, from a seed: words of users, replies of servers, records that others have left in Redis. With
-//! any input redlock neither panics nor hangs, ends with a status that README lists, needs little memory, and sends no
-//! control character to a terminal. `make fuzz MINUTES= SEED=` runs for longer.
+//! any input, redlock ends soon, without a panic, and with a status that README lists. redlock needs little memory, and
+//! sends no control character to a terminal. `make fuzz MINUTES= SEED=` runs for longer.
 
 mod call;
 mod records;
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(8);
 /// How many trials run at once.
 const STRANDS: u64 = 4;
 
-/// One trial; all its input follows from the chance.
+/// One trial. The [`Chance`] decides on all its input.
 type Trial = fn(&mut Chance, &call::Ground);
 
 #[test]
@@ -47,7 +47,7 @@ fn found_once() {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         ground.call(&words, &variables).status
     };
-    // Marks of writing direction, and control characters of more than one byte, in words that are refused or shown.
+    // Words that redlock refuses or shows, with marks of writing direction or control characters of several bytes.
     assert_eq!(call("completions \u{202e}txt", &[]), 64);
     assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
     assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
@@ -60,8 +60,8 @@ fn found_once() {
     let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();
     ground.redis.command(&words);
     assert_eq!(call("status --format prometheus", &[]), 0);
-    // A server whose SCAN returns a key that does not match the pattern: a key that is shorter than the prefix, or that
-    // has a character across the prefix's end.
+    // SCAN returns a key that does not match the pattern. The first key is shorter than the prefix. In the second, a
+    // character of two bytes reaches across the prefix's end.
     for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
         let server = server(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
         for line in ["status", "status --all", "status --format json", "log", "log --format json"] {

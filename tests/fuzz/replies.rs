@@ -16,7 +16,7 @@ pub(super) enum Manner {
     Replace(PathBuf, &'static str, &'static str),
     /// Each request is answered by invented values.
     Invent,
-    /// Requests go to a real server, and one in this many of its replies comes back changed.
+    /// Requests go to a real server. If the number is 3, one of three replies comes back changed, on average.
     Change(PathBuf, u64),
 }
 
@@ -56,7 +56,7 @@ fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
     }
 }
 
-/// Passes each request of the client to a real server, and each reply to `give`, as long as `give` returns true.
+/// Passes each request of the client to a real server, and each reply to `give`. Ends once `give` returns false.
 fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> bool) {
     let Ok(mut server) = UnixStream::connect(socket) else { return };
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
-/// Options with a value, without `--wait` and `--watch`, with which a call could last for hours, and without
-/// `--while-pid`, which leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
+/// Options with a value. `--wait` and `--watch` are left out, since a call could last for hours; `--while-pid` is left
+/// out, since it leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
 const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
     --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";

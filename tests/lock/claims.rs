@@ -16,8 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
-/// Takes the lock, again and again, until every node has the lease: a call that has its majority need not wait for the
-/// other nodes.
+/// Takes the lock, again and again, until every node has the lease: once a majority has granted, a call does not wait
+/// for the other nodes.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);
@@ -68,7 +68,7 @@ pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) 
     (job, writer)
 }
 
-/// The keys that are left of the lock, without the counters and the memory.
+/// The lock's remaining keys, without the counters and the memory.
 #[track_caller]
 fn remains(redis: &Redis) -> Vec<String> {
     redis
@@ -249,7 +249,7 @@ fn others_take_the_mark_for_a_strangers_lock() {
             redlock(&redis, format!("release backup --token {stranger}")).fails(77, ["\"backup\" is not held"]).run();
         }
         assert_eq!(redis.get(Line::KEY), Some(mark));
-        // An older redlock with --force deletes these two keys: then the members have lost their leases.
+        // An older redlock with --force deletes these two keys. The members must then have lost their leases.
         redis.command(&["DEL", Line::KEY, "{redlock:backup}:\u{1f}lease"]);
         redlock(&redis, format!("extend backup --token {token}")).fails(77, ["\"backup\" is not held"]).run();
         let next = take(&redis, arguments);
@@ -387,7 +387,8 @@ fn over_three_masters_readers_are_together_and_writers_alone() {
     acquire(&nodes, "backup");
 }
 
-/// Runs `jobs` jobs over `limit` slots of these nodes: each notes its slot, and no two have the same slot at a time.
+/// Runs `jobs` jobs, which share `limit` slots on these nodes. Each job notes its slot. Checks that no two jobs have
+/// the same slot at a time.
 #[track_caller]
 fn crowd(nodes: &Vec<Redis>, jobs: usize, limit: usize) {
     let directory = Arc::new(Directory::new());
@@ -445,8 +446,8 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     }
 }
 
-/// Uses each kind of claim: first two readers, and a writer that waits until the readers are gone; then two slots, one
-/// of them for a job whose lease is renewed. At the end the lock is free.
+/// Uses each kind of claim: two readers, then a writer that has waited for them, then two slots. A job has one of the
+/// slots, and its lease is renewed. At the end the lock is free.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

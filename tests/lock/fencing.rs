@@ -17,8 +17,8 @@ fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
     (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
-/// Takes the lock, again and again, until every node has the lease and its number: a call that has its majority need
-/// not wait for the other nodes.
+/// Takes the lock until every node has the lease and its number. One take is not enough: a call may end as soon as a
+/// majority has granted.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>) -> (String, u64) {
     let mut taken = take(nodes);
@@ -70,7 +70,7 @@ fn is_the_same_wherever_it_is_shown() {
 #[test]
 fn survives_the_end_of_the_lease_in_every_way() {
     let redis = Redis::start();
-    // This counter is far ahead of the clock, so the fencing token cannot grow by the clock.
+    // The counter is far ahead of the clock, so each take adds one to the counter.
     let ahead = now_ms() + 1_000_000_000;
     redis.command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, first) = take(&redis);
@@ -212,8 +212,8 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
     nodes[0].command(&["DEL", COUNTER]);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(200)))).collect();
     proxies[2].set(Mode::Delay(ms(400)));
-    // Without the slow master's answer there is only one counter, which may not be the last writer's: redlock would use
-    // the clock.
+    // Without the slow master's answer, redlock would see only one counter. The last writer's number might be larger,
+    // so redlock would use the clock.
     assert_eq!(read(&proxies), written);
 }
 
@@ -232,8 +232,8 @@ fn a_master_that_lost_its_counter_gives_a_reader_no_number_of_its_own() {
         assert!(nodes[0].get(COUNTER).is_none(), "the master has forgotten it");
         read(&nodes) == written
     });
-    // Of the two masters that know the number, one stays. This master's counter may not be the last writer's, so
-    // redlock uses the clock.
+    // Only one master that knows the number is left, so redlock sees only one counter. The last writer's number might
+    // be larger, so redlock uses the clock.
     nodes[0].restart();
     nodes[2].kill();
     let clock = read(&nodes);

@@ -66,7 +66,7 @@ fn the_lock_is_free_with_the_last_hold_whichever_goes_first() {
         let holds = [enter(&redis, &token), enter(&redis, &token), token.clone()];
         assert_eq!(give_up(&redis, &holds[first]), still_held(2), "{first}");
         assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
-        // The plain token releases the newest hold that is left, so it can release all holds in turn.
+        // Each release by the plain token ends the newest hold that is left.
         assert_eq!(give_up(&redis, &token), still_held(1), "{first}");
         assert_eq!(give_up(&redis, &token), released(), "{first}");
         assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
@@ -202,7 +202,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     inside("acquire a", reenter);
     // Even -q and -E 0 do not make this refusal a success, since the inner job can never run.
     inside("run a -q -E 0 -- echo never", reenter);
-    // A call that does not accept --reentrant is not advised to use it.
+    // Calls that do not accept --reentrant get another advice.
     let leave = "; waiting for it would never end";
     inside("run --name a --name b -- true", leave);
     inside("run a --shared -- true", leave);

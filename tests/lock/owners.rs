@@ -48,7 +48,7 @@ fn shows_no_harm(redis: &Redis) {
     }
 }
 
-/// The key and the fields of the record of `backup`'s owner.
+/// The owner record of the lock `backup`: its key and its fields.
 fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
     let keys = redis.keys_without_the_memory();
     let hash = |key: &&String| redis.query::<String>(&["TYPE", key]) == "hash";
@@ -252,7 +252,7 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         redis.command(&["FLUSHALL"]);
         redis.command(&["RPUSH", &key, "x"]);
         let test = redlock(&redis, "acquire backup").stdout(any()).stderr(any());
-        // The lock may be granted all the same, or refused in one line and with nothing left behind.
+        // The call may get the lock all the same. A call that fails prints one line, and leaves no lock behind.
         let finished = test.any_end().run();
         let stderr = finished.stderr;
         harmless(&stderr);

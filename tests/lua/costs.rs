@@ -4,7 +4,7 @@ use super::{CLOCK, OWNER, Scripts, run_id};
 use crate::support::Redis;
 use regex_lite::Regex;
 
-/// The cost of a script in calls: the first such number that the script's head tells.
+/// The cost of a script in calls: the first number of calls in the script's head.
 fn cost(name: &str) -> u64 {
     let path = format!("{}/src/lock/scripts/{name}.lua", env!("CARGO_MANIFEST_DIR"));
     let script = std::fs::read_to_string(path).unwrap();
@@ -12,7 +12,7 @@ fn cost(name: &str) -> u64 {
     cost.captures(&script).unwrap_or_else(|| panic!("{name} says no cost"))[1].parse().unwrap()
 }
 
-/// How many commands scripts have called on this server since its statistics were reset.
+/// The number of calls that scripts have made on this server since its statistics were reset.
 fn calls(redis: &Redis) -> u64 {
     let stats: String = redis.query(&["INFO", "commandstats"]);
     let stats = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
@@ -44,7 +44,7 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
     for (is_held, (name, arguments)) in of_held.map(|script| (true, script)).into_iter().chain(of_free) {
         redis.query::<()>(&["FLUSHALL"]);
         if is_held {
-            // The script meets a second run, since the first run also creates the keys.
+            // The costs are those of a second run. A first run costs more, since it creates the keys.
             scripts.run("take", &format!("token=s {take}"));
             scripts.run("release", "token=s outcome=exited code=0");
             scripts.run("take", &format!("token=t {take}"));

@@ -5,7 +5,7 @@ use crate::support::Redis;
 
 const SEARCHED: u32 = 200; // a release looks through this many of the newest runs
 
-/// Appends this many runs that have just ended to the log.
+/// Appends to the log this many runs, which have just ended.
 fn log(redis: &Redis, runs: u32) {
     let seconds: Vec<String> = redis.query(&["TIME"]);
     for _ in 0..runs {
@@ -25,7 +25,7 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
     redis.command(&["HSET", &part("runs"), "cut", "1"]);
     assert_eq!(told(), "unsure");
     redis.command(&["DEL", &part("runs")]);
-    // Once the log has SEARCHED runs, the run may stand behind the runs that are searched.
+    // A release searches the newest SEARCHED runs. If the log has that many, this run may be among the older runs.
     log(&redis, SEARCHED - 2);
     assert_eq!(told(), "");
     log(&redis, 1);

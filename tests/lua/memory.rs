@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Token → run that goes on, or whose lease has run out without a release.
+    /// Token → a run without a known end: the run goes on, or its lease has expired without a release.
     pub(super) open: BTreeMap<String, Json>,
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has cut off the log. If several runs ended in the same millisecond, the script may
-    /// have cut off another of these runs.
+    /// The runs that the last call has cut off the log. Among runs that ended in the same millisecond, the script may
+    /// have cut off a different run.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
@@ -46,7 +46,7 @@ fn has_outcome(run: &Json) -> bool {
     ["x", "s", "o"].iter().any(|name| run[name].is_string())
 }
 
-/// True if the release has told the end of the run. The outcomes lost, revoked and expired do not count.
+/// True if the run has an end that a release has told. The ends lost, revoked and expired do not count.
 fn is_told(run: &Json) -> bool {
     run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
 }
@@ -61,7 +61,7 @@ fn outcome_of(word: &str, code: Option<&str>, by: Option<&str>) -> Json {
     outcome
 }
 
-/// The run with this end in place of any earlier one.
+/// The run with this end, which replaces an earlier end.
 fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
     let fields = run.as_object_mut().unwrap();
     fields.retain(|name, _| !["d", "x", "s", "o", "y"].contains(&name.as_str()));
@@ -72,7 +72,7 @@ fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
 }
 
 impl Model {
-    /// The run as its release tells it; none if the release tells no run.
+    /// The run that a RELEASE sends with its arguments; None if it sends no run.
     fn told_run(&self) -> Option<Json> {
         let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
         run["b"] = json!((self.ms() - self.int("began")?).to_string());
@@ -107,7 +107,7 @@ impl Model {
         self.memory.open.remove(token)
     }
 
-    /// When and by whom `--force` freed the lock, if this run had begun by then and its lease had not run out.
+    /// The time at which `--force` freed the lock, and the user's name. None if this run had no lease at that time.
     fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
         let forced = self.memory.runs.get("forced")?;
         let at = number(forced, "b");
@@ -147,7 +147,7 @@ impl Model {
         self.memory.cut.extend(cut);
     }
 
-    /// Keeps this run as the last run with this result, unless the run kept so far ended later.
+    /// Keeps this run as the last run with this result, unless a run with this result ended later.
     fn keep_last(&mut self, run: &Json, result: &'static str) {
         let runs = &mut self.memory.runs;
         if runs.get(result).map_or(0, ended_at) <= ended_at(run) {
@@ -212,7 +212,7 @@ impl Model {
         }
     }
 
-    /// Notes the release of a lease that is here.
+    /// Notes a release, if the node has the lease.
     pub(super) fn remember_release(&mut self, token: &str) {
         let is_unsure = self.arg("outcome").as_deref() == Some("lost") || !self.args.contains_key("began");
         self.note_once();
@@ -237,7 +237,7 @@ impl Model {
         }
     }
 
-    /// Notes the release of a lease that is not here. Returns what the memory knows of the run.
+    /// Notes a release, if the node does not have the lease. Returns what the memory knows about the run.
     pub(super) fn remember_late(&mut self) -> Option<&'static str> {
         let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
         let known = self.told_end(&token);
@@ -269,7 +269,8 @@ impl Model {
         (ended_at(oldest) > self.ms() - self.int("ended").unwrap_or(0) - 5000).then_some("unsure")
     }
 
-    /// Corrects the end of a run whose lease is not here, or was lost. `late`: the lease ran out before its release.
+    /// Corrects the end of a run. Its lease was lost, or the node does not have it. `late`: the lease expired before
+    /// its release.
     fn correct_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>, late: bool) {
         let deadline = self.memory.ends.get(token).copied();
         let (mut run, mut logged) = (self.take_open(token), None);
@@ -306,7 +307,7 @@ impl Model {
         }
     }
 
-    /// The ms since the host's last call; None if no call is known, or if a waiter makes this call.
+    /// The ms since the host's last call; None if no earlier call is known, or if the caller is a waiter.
     pub(super) fn came_before(&self) -> Option<i64> {
         let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
         last.map(|last| self.ms() - last / 10)

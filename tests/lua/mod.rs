@@ -185,7 +185,8 @@ impl Scripts {
         self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))
     }
 
-    /// Tries to take the lock as a waiter that has seen a lease: token, the server's run_id, ms left, fencing token.
+    /// Tries to take the lock as a waiter that has seen a lease. `seen`: the lease's token, the server's run_id, the ms
+    /// that were left, the fencing token.
     #[track_caller]
     fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
         let [seen, run, left, fence] = seen;
@@ -201,7 +202,7 @@ impl Scripts {
         self.run("take", &given.join(" "))
     }
 
-    /// Re-creates a lease on this run of the server.
+    /// Asks the server to create a lease again, if the server's run_id is `run_id`.
     #[track_caller]
     fn recreate(&mut self, token: &str, run_id: &str) -> Reply {
         self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run_id={run_id} hold=base"))
@@ -260,7 +261,7 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
     assert_eq!(waiters(&redis), ["next"]);
     let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
-    // When the last dead waiter is dropped, `alive` is first for a moment.
+    // `alive` hears `head`, too: after the last dead waiter was dropped, `alive` was first for a moment.
     let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
     assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     assert_eq!(scripts.take("alive", "v", "60000", "").word(), "granted");
@@ -339,7 +340,7 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "held");
         assert_eq!(scripts.release("t"), word("released"), "{user}");
         assert!(!redis.exists(LOCK));
-        // The script cannot tell whether the waiter is dead, so the script takes the waiter for alive.
+        // The script cannot find out whether the waiter is dead, so it treats the waiter as alive.
         assert_eq!(redis.get(&part("reserved")).as_deref(), Some("waiter"));
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
         assert_eq!(scripts.run("undo", "token=u"), word("done"));

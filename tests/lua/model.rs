@@ -13,11 +13,12 @@ pub(super) type Record = BTreeMap<String, String>;
 /// The uptime and the run_id that the server is made to tell.
 pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
-/// The end of each mark (`shared.NONCE`): the hash of a token, as the server is made to compute it.
+/// The end of each mark (`shared.NONCE`). In the test, the server's hash function always returns this.
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is reserved for a waiter: so long that no reservation for a waiter runs out in the test.
 pub(super) const RESERVED_MS: i64 = 700_000;
-/// How long Redis keeps the counters of fencing tokens and the runs that go on; LOG_MS: the runs that have ended.
+/// FENCE_MS: how long Redis keeps the counters of fencing tokens, and the runs that have not ended. LOG_MS: how long it
+/// keeps the runs that have ended.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
 const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
@@ -32,7 +33,7 @@ pub(super) struct Timed<T> {
 pub(super) struct Model {
     /// The server's clock.
     pub(super) us: i64,
-    /// The lock's key, None if the lock is free. Its value is a token or a mark, None if the key is no string.
+    /// The lock's key; None if the lock is free. The key's value is a token or a mark; None if the key is no string.
     pub(super) lock: Option<Timed<Option<String>>>,
     pub(super) lease: Option<Timed<Record>>,
     pub(super) records: BTreeMap<String, Timed<Record>>,
@@ -51,7 +52,7 @@ pub(super) struct Model {
     pub(super) newest: Option<String>,
     pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
-    /// Pairs of a waiter and a message that the waiter has heard.
+    /// The messages that waiters have heard: (waiter, message).
     pub(super) heard: Vec<(String, String)>,
     pub(super) args: BTreeMap<&'static str, String>,
 }
@@ -108,7 +109,7 @@ impl Model {
         *self = Model { listening, ..Model::new(self.us) };
     }
 
-    /// Makes one call of a script. A null in the result means that the script's answer lacks this name.
+    /// Makes one call of a script. A field that is null in the result is missing in the script's answer.
     pub(super) fn call(&mut self, script: &str) -> Json {
         self.sweep();
         match script {
@@ -170,8 +171,8 @@ impl Model {
         }
     }
 
-    /// The record of this lease, with `revoked` also if all members were revoked together. Empty if the lease is
-    /// another library's.
+    /// The record of this lease; empty if another library took the lock. A revocation of all members, too, adds the
+    /// field `revoked`.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -182,7 +183,8 @@ impl Model {
         record
     }
 
-    /// The user who has revoked the lease of this record, alone or with all members of that time. None if nobody has.
+    /// The user who has revoked the lease of this record: this lease only, or all leases of that time. None if nobody
+    /// has.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -282,7 +284,7 @@ impl Model {
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// Lets the lock's keys last as long as the last member. Deletes these keys if there is no member.
+    /// Lets the lock's keys end with the lease that ends last. Deletes these keys if there is no member.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -375,7 +377,7 @@ impl Model {
         ttl
     }
 
-    /// Extends the lease of the call, unless the lease is kept; returns the ms left. The ttl is the call's, else the
+    /// Extends the call's lease, but not a kept lease, and returns the ms left. The ttl is the call's, else the
     /// grant's, else the default.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
@@ -402,7 +404,7 @@ impl Model {
         self.holds.ends = self.lock.as_ref().unwrap().ends;
     }
 
-    /// The time in µs, or one more than the largest of these numbers, if that is larger.
+    /// The larger of two numbers: the time in µs, and the largest of `scores` plus one.
     fn behind_all(&self, scores: &Scores) -> i64 {
         self.us.max(scores.values().max().map_or(0, |last| last + 1))
     }
@@ -467,8 +469,8 @@ impl Model {
         }
     }
 
-    /// Calls the first live waiter in line if its claim fits, unless the lock is reserved already. If `me`, the waiter
-    /// that asks, is the first, only takes `me` out of the line.
+    /// Calls the first live waiter in line, if its claim fits. Calls nobody if the lock is reserved already. `me` is
+    /// the waiter that asks: if `me` is the first, it is taken out of the line, but not called.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -586,13 +588,13 @@ impl Model {
         if is_alike && has_room { self.granted() } else { self.refused("reserved") }
     }
 
-    /// The number in the register of `--newest`, if this call has a number too.
+    /// The number in the register of `--newest`. None if the register is empty, or if this call has no number.
     fn largest(&self) -> Option<i64> {
         self.args.get("newest")?;
         self.newest.as_ref()?.split(' ').next()?.parse().ok()
     }
 
-    /// Raises the register to the number of this call, whose client has joined the line, or gets the lock.
+    /// Raises the register of `--newest` to the number of this call, if that number is larger.
     fn raise_newest(&mut self) {
         if self.int("newest") > self.largest() {
             let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
@@ -605,7 +607,7 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // A re-creation compares both of these counters, so the fencing token of a writer or a slot exceeds both.
+        // The fencing token of a writer or a slot exceeds both counters, since a re-creation compares both with it.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -650,7 +652,7 @@ impl Model {
         answer
     }
 
-    /// Reserves the lock for a lease that the waiter remembers and this run of the server has forgotten.
+    /// Reserves the lock for a lease that the waiter remembers, if the server has lost this lease in a restart.
     fn keep_for_holder(&mut self) {
         let (Some(token), Some(left)) = (self.arg("seen"), self.int("seen_left")) else { return };
         let (fence, is_shared) = (self.int("seen_fence").unwrap(), self.args["seen_claim"] == "shared");
@@ -678,8 +680,8 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Whether this token has the lease, and the hold that the call names. If another library's token only looks like a
-    /// token with a hold, there is no hold.
+    /// Whether the call's token has the lease, and the call's hold. The hold is None if `TOKEN.HOLD` as a whole is
+    /// another library's token.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =

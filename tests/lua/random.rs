@@ -1,6 +1,6 @@
 //! Thousands of random calls of the scripts: each answer, each message and the keys in Redis must be as the model says.
-//! A seed repeats its calls, since the test sets the scripts' clock. Leases have claims of every kind, waiters live and
-//! die, runs are remembered.
+//! The same seed makes the same calls again, since the test sets the scripts' clock. Leases have claims of every kind,
+//! waiters live and die, runs are remembered.
 
 use super::memory::{began_at, ended_at};
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
@@ -15,12 +15,12 @@ const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
 /// The first letter of a waiter's name tells the claim: s for shared, p for slots, any other letter for exclusive.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
-/// These ttls are so far apart that the time left of a key tells the ttl that set it.
+/// These ttls are far apart: the test can tell from the rest of a key's time which ttl was set.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// The weight of a script, its name, and its arguments: NAME=A|B gives A or B in each call, NAME:P=A|B in P % of the
-/// calls.
+/// The weight of a script, its name, and its arguments. NAME=A|B: each call has the argument, with the value A or B.
+/// NAME:P=A|B: P % of the calls have the argument.
 type Described = (u64, &'static str, &'static str);
 const ALL: &[Described] = &[
     (
@@ -71,7 +71,7 @@ const USUAL: &[Described] = &[
     (3, "revoke", "token:60=TOKEN by=me force:50=1"),
     (3, "fence", "token=TOKEN fence=NUMBER"),
 ];
-/// The owner of a lease, and the entry of its run, in which `n` is the number of runs that the log keeps.
+/// The owner of a lease, and the entry of its run. `n` in the entry is the number of runs that the log keeps.
 const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
     entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
 /// A script that tells the name, type, content and time left of each key.
@@ -83,8 +83,8 @@ const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = '
     end
     return all";
 
-/// Lines for the front of each script: INFO and nonces are fixed, the clock is an argument of the call, and PTTL is
-/// less by a millisecond, so that it is below a ttl that was just set.
+/// The first lines of each script. They fix INFO and nonces, and take the time from the argument `clock`. They lower
+/// PTTL by 1 ms, so that PTTL is always below a ttl that was just set.
 pub(super) fn known_server() -> String {
     format!(
         "local server, clock = redis, nil
@@ -187,8 +187,8 @@ impl Run<'_> {
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
-    /// The value of an argument, for a word in a [`Described`]: a word in capitals stands for a random value or a value
-    /// of the present state, any other word for itself.
+    /// The value of an argument, for a word in a [`Described`]. A word in capitals stands for a random value, or a
+    /// value of the present state. Any other word is the value.
     fn value(&mut self, name: &str) -> String {
         let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
@@ -199,7 +199,7 @@ impl Run<'_> {
             "TTL" => self.chance.one_of(&TTLS).to_string(),
             // A number near the counter of fencing tokens.
             "NUMBER" => (self.model.counter.unwrap_or(3) + self.chance.one_of(&[-2, -1, 0, 1, 2])).max(0).to_string(),
-            // The time for which the run has gone on, in ms.
+            // The time since the run began, in ms.
             "SINCE" => self.model.memory.open.get(&token).map_or(0, |run| self.model.ms() - began_at(run)).to_string(),
             _ => name.to_owned(),
         }
@@ -235,8 +235,8 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the arguments of a release fit together. With `began` and `entry` a release tells of a run, as the release
-    /// of `run` does; without one of these two, a release tells of no run, as a release by token alone.
+    /// Makes the arguments of a release fit together. A release with both `began` and `entry` tells of a run: `redlock
+    /// run` sends such a release. Any other release tells of no run: `redlock release` sends such a release.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;

@@ -81,7 +81,7 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     assert_eq!((reply.word(), reply.int("rank")), ("reserved", Some(0)));
     assert!((50_000..=60_000).contains(&reply.int("left").unwrap()), "{reply:?}");
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("t"));
-    // The reservation keeps out newcomers, too, until the holder is back.
+    // Until the holder is back, the reservation keeps newcomers away.
     assert_eq!(scripts.take("", "v", "60000", "").word(), "reserved");
     let run = run_id(&redis);
     let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");

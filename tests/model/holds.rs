@@ -18,8 +18,8 @@ variants! {
         Named,
         /// Each copy of the release ends the newest hold.
         Newest,
-        /// Several nodes: each node decides by itself. A node that does not know the inner hold ends the outer hold; a
-        /// node that knows it ends nothing, and the client then names the inner hold.
+        /// Several nodes: each node decides by itself. A node that does not know the inner hold ends the outer hold. A
+        /// node that knows the inner hold ends nothing, and the client then names the inner hold.
         NamedByEach,
     }
 }
@@ -31,7 +31,7 @@ packed! {
         entered: bool = 1,
         rival: bool = 1,
         left: u8 = 2,
-        /// For how many ticks the outer job counts on the node.
+        /// The number of ticks for which the outer job still relies on its lease on this node.
         counted: u8 = 2,
     }
 }

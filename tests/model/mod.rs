@@ -49,12 +49,12 @@ const TAKING: Bounds = Bounds {
 
 /// Each client tries once to take the lock.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// As [`ONE_TRY`], but the first client may try twice, and the keys of a try that was given up are left to run out.
+/// As [`ONE_TRY`], but the first client may try twice. A client that gives up a try leaves its keys, which then expire.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
 /// As [`MISSED`], with leases and a quarantine of one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
-/// The first client reads, the second one writes; in [`WRITER`] the other way round.
+/// The first client reads, and the second client writes. In [`WRITER`] the first writes, and the second reads.
 const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
 const READERS: [Claim; 2] = [Claim::Shared; 2];
 const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
@@ -208,11 +208,11 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// With five nodes: how many states a search sees, and how many steps the search must reach in them.
+/// For a search with five nodes: the number of states after which it ends, and the steps that it must have searched.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Five nodes, as far as the search reaches. Two clients try to take the lock; or the first client has the lock on
-/// three nodes or more, the second client tries to take it, and nodes restart twice.
+/// Five nodes, as far as the search reaches. Either two clients try to take the lock. Or the first client has the lock
+/// on at least three nodes, the second client tries to take the lock, and two restarts may happen.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };

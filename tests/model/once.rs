@@ -1,9 +1,9 @@
-//! The success that `--once-per` asks for, as one node keeps it. Words of runs reach the node: a success, or a loss,
-//! which takes the run's success back. Each word may come late, more than once, and in any order.
+//! The success that `--once-per` asks for, as one node keeps it. Runs tell the node words: a success, or a loss. A loss
+//! takes the run's success back. Each word may come late, more than once, and in any order.
 //!
-//! What must hold: the node finds the newest run that has told a success and no loss. If the two newest of all runs
-//! that have told anything were both lost, the node may find no run instead. A word that is repeated, or a success that
-//! comes after the loss, changes nothing.
+//! What must hold: the node finds the newest run that has told a success and no loss. An exception: if the two newest
+//! runs that have told anything were lost, the node may find no run. A repeated word changes nothing, and a success
+//! after a loss of the same run changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
@@ -37,7 +37,7 @@ enum Without {
 bounds! { Bounds {} }
 
 variants! {
-    /// The words that the node was told of a run: a loss counts, whatever else was told.
+    /// What the node was told of a run. If it was told both a success and a loss, the loss counts.
     Told { Nothing, Success, Loss }
 }
 
@@ -88,7 +88,7 @@ impl Bounds {
 
     /// A word of this run arrives.
     fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Checked {
-        // Without `ByFence`, the server subtracts the age that a word tells from the server's clock.
+        // Without `ByFence`, a word tells the age of its run. The server's clock minus this age is the run's `order`.
         let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
         let order = if self.is(Without::ByFence) { age } else { number };
         let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);

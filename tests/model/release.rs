@@ -22,17 +22,17 @@ enum Without {
     Nothing,
     /// A copy of the release does not prolong a lease that is kept already.
     KeptOnce,
-    /// Each copy of the release says how long the lock is still to be kept, not the whole time.
+    /// Each copy of the release tells the rest of the time for which the lock is kept, not the whole time.
     RestOfKeep,
     /// A copy that finds the lease gone looks into the log.
     LooksIntoLog,
-    /// If the node has restarted, a lease that is gone was forgotten, not taken away.
+    /// If the node has restarted, and the lease is gone, then the node forgot the lease: nobody took the lease away.
     AnotherRun,
     /// The lease was forgotten only if the log has forgotten the run too.
     Forgotten,
-    /// Each copy, also the first, carries the whole run for a node that has forgotten the run.
+    /// Each copy, even the first, carries the whole run, since the node may have forgotten the run.
     CarriesRun,
-    /// The node writes a run that a copy carries only if the log does not know the run.
+    /// If the log knows the run, the node does not write the run that a copy carries.
     NotTwice,
 }
 
@@ -72,7 +72,8 @@ variants! {
         Other,
         /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
-        /// This phase and the next two are the client's results: all is well, the lease was lost, or neither is known.
+        /// This phase and the next two are the client's results: all is well, the lease was lost, or the client cannot
+        /// tell.
         Fine,
         Lost,
         Unknown,
@@ -90,18 +91,18 @@ packed! {
         told: u8 = 2,
         phase: Phase = 4,
         valid: u8 = 2,
-        /// The node's `run` at the last confirmation of the lease.
+        /// The value of `run` when the node last confirmed the lease.
         known_run: u8 = 2,
         /// The rest of the time for which the lock is to be kept.
         keep: u8 = 3,
-        /// Copies under way that were given up, with the time for which they keep the lock.
+        /// Copies that the client gave up, but that may still arrive. Each has the time for which it keeps the lock.
         late: [LateCopy; 2],
         said: u8 = 2,
         restarts: u8 = 2,
         lates: u8 = 2,
         /// The lease was taken away while the job ran.
         forced: bool = 1,
-        /// The node has forgotten a confirmed end of the run, or that the lease was taken away.
+        /// The node has forgotten that the lease was taken away, or that the node confirmed the run's end.
         forgot: bool = 1,
         /// The node had forgotten the lease, and had granted the lock to another client, perhaps while the job ran.
         overlapped: bool = 1,
@@ -189,7 +190,7 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // If the lease was taken away, or the node had confirmed an end of the run, the node has forgotten this.
+            // True if there is something to forget: the lease was taken away, or the node has confirmed the run's end.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }
@@ -221,7 +222,8 @@ impl Bounds {
                 let keep = if self.is(Without::RestOfKeep) { self.keep } else { state.keep };
                 let repeated = state.said > 1;
                 also(&|next| next.phase = self.release(next, keep, repeated));
-                // The release is executed, and its answer is lost; or the release never arrives, or arrives late.
+                // No answer arrives: the node executes the release, but the answer is lost; or the release is lost; or
+                // the release arrives late.
                 also(&|next| {
                     self.release(next, keep, repeated);
                     next.phase = Phase::Ended;

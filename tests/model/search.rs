@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Instant;
 
-/// More states than any search has that must see all states: such a search fails if it reaches this number.
+/// A search that must see all states fails once it has seen this many.
 pub(super) const MOST: usize = 20_000_000;
 /// The fault of a search in which a [`Hope`] may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
@@ -19,7 +19,7 @@ pub(super) trait Space: Debug {
     type State: Packable;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// Adds to `into` all states that can come next, and for each faulty state what is wrong with it.
+    /// Adds to `into` all states that can come next. In place of a faulty state, adds what is wrong.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
     /// Whether the thing that must come sooner or later has come.
     fn hope(&self, _: &Self::State) -> Hope {
@@ -83,22 +83,22 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way to the fault, without the faulty state.
     pub(super) trace: Vec<String>,
-    /// If a hope may stay open for ever: the states of a way on which the hope stays open, from the last state of
-    /// `trace` on. Else empty.
+    /// If a hope may stay open for ever, a way on which it stays open: the states from the last state of `trace` on.
+    /// Empty for any other fault.
     pub(super) circle: Vec<String>,
 }
 
-/// The states seen so far, by their place in the order of their discovery.
+/// The states seen so far, numbered from 0 in the order in which they were found.
 struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// The depth that is being searched: the end of this depth's states in `states`, and the depth's number, from 1.
+    /// The depth that is being searched: where its states end in `states`, and its number, from 1.
     level: (usize, usize),
-    /// A hash table with open addressing: 0 for an empty entry, else the place of a state plus 1.
+    /// A hash table with open addressing: 0 for an empty entry, else the number of a state plus 1.
     table: Vec<u32>,
-    /// The next states of all states with an open hope, one list behind the other; `ends`: where the list of each state
-    /// ends.
+    /// The lists of next states, one list for each state, one behind the other. The list of a state whose hope is
+    /// fulfilled is empty. `ends`: the end of each list.
     edges: Vec<u32>,
     ends: Vec<u32>,
 }
@@ -158,9 +158,9 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The first state from which the hope may stay open for ever, and the states of a way on which the hope stays
-    /// open; None if there is no such state. From such a state no step is possible, or some step (where chance decides:
-    /// every step) leads to such a state.
+    /// The first hopeless state, and a way from it through hopeless states. None if no state is hopeless. A state is
+    /// hopeless if its hope may stay open for ever: no step is possible, or some step leads to a hopeless state. Where
+    /// chance decides, every step must lead to a hopeless state.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -240,8 +240,8 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Checks that nothing goes wrong in the first `most` states, and that these contain all states, or at least all states
-/// of the first `steps` steps.
+/// Searches the first `most` states, and checks that nothing goes wrong. Fails if there are more states, unless all
+/// states of the first `steps` steps have been searched.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -271,8 +271,8 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     note(space, &format!("fault {steps}"), found.states, start);
 }
 
-/// For `make model`: if TEST_MODELS names a file, adds a line about the search to the file: test, states, seconds, how
-/// far the search went or after how many steps it found the fault, and the bounds that are not 0, false or `Nothing`.
+/// For `make model`: adds a line about the search to the file TEST_MODELS, if this variable is set. The line has the
+/// test, the number of states, the seconds, `ending`, and the bounds that are not 0, false or `Nothing`.
 fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
     let Some(file) = std::env::var_os("TEST_MODELS") else { return };
     let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());

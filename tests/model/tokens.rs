@@ -1,13 +1,13 @@
-//! Fencing tokens, whatever clocks and leases do: a lease ends on a node at any time (a clock jumps, a key is deleted),
-//! requests arrive at any time or never, clients stop anywhere, and a grant raises a counter by different steps, as a
-//! client's clock does. The client decides by the real [`fencing::vote`].
+//! Fencing tokens, whatever clocks and leases do. A lease may end on a node at any time (a clock jumps, a key is
+//! deleted). Requests arrive at any time or never. Clients stop anywhere. A grant raises a counter by different steps,
+//! as a client's clock does. The client decides by the real [`fencing::vote`].
 //!
 //! A lease is *won* when q nodes have stood at its fencing token while they had the lease. What must hold: if a node
 //! has stood at the tokens of two won leases, the lease that the node granted later has the larger token.
 //!
 //! Any two quorums share a node, and on one node leases come one after the other. So the won leases have an order in
-//! which their tokens grow: no token comes twice, and a lease whose quorum was granted after another had been won has
-//! the larger token.
+//! which their tokens grow: no token comes twice. If a lease is won before a quorum grants the next lease, the next
+//! lease has the larger token.
 //!
 //! Nodes forget in the model of leases, not in this model. tests/chaos/ has clocks that are wrong.
 
@@ -16,7 +16,7 @@ use super::fencing;
 use super::quorum::quorum;
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// A function that gets each step that can come next.
+/// A function that is called with each possible next step.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 const NODES: usize = 3;
@@ -27,10 +27,10 @@ enum Without {
     Nothing,
     /// The token is written back to nodes whose counters are lower.
     WriteBack,
-    /// The write-back checks that the node still has the lease. (While the node has the lease, no other lease raises
-    /// the counter: the write-back checks the counter only to be safe.)
+    /// The write-back checks that the node still has the lease. (The write-back also checks the counter, but only to be
+    /// safe: while the node has the lease, no other lease raises the counter.)
     Owner,
-    /// The write-back checks lease and counter. Without this clause it checks neither.
+    /// The write-back checks lease and counter. Without this clause, the write-back checks neither.
     OwnerAndCounter,
 }
 
@@ -63,7 +63,7 @@ variants! {
 packed! {
     Side {
         step: Step = 3,
-        /// The counter with which the lease was granted, until the client has decided.
+        /// The node's counter after the grant of the lease; 0 once the client has decided.
         counter: u8 = 4,
         /// The number of this grant among the node's grants, from 1; 0: not granted.
         order: u8 = 2,
@@ -165,7 +165,7 @@ impl Bounds {
         }
     }
 
-    /// The client of a lease decides by the grants of the nodes `heard`, at least a quorum.
+    /// The client of a lease decides. `heard` has the nodes whose grants the client knows, at least q nodes.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();

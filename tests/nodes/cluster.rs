@@ -16,7 +16,7 @@ fn length(cluster: &Cluster) -> usize {
 #[test]
 fn every_command_finds_the_master_of_the_slot() {
     let cluster = Cluster::start();
-    // Any server may be the seed, beside an address at which no server listens.
+    // Any server may be a seed. The other seed is an address at which no server listens.
     for seed in &cluster.0 {
         let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
         let test = Test::bare().args([
@@ -100,7 +100,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     let to = (from + 1) % 3;
     cluster.begin_move(KEY, to);
     assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
-    // The owner says TRYAGAIN. Once all keys have moved, the owner says ASK, and the target of ASK says TRYAGAIN.
+    // At first the owner says TRYAGAIN. After all keys have moved, the owner says ASK, and the new owner TRYAGAIN.
     let refused = |what: &str| {
         redlock(&cluster, "acquire backup --node-timeout 5s").fails(69, ["\"backup\"", what]).run();
     };
@@ -167,7 +167,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
         let new = &cluster.0[old + 3];
         let took_over = || new.info("role") == "master" && new.try_query::<i64>(&["PTTL", KEY]).is_ok();
         eventually(Duration::from_secs(30), "taken over", took_over);
-        // redlock renews once it knows that the old master is dead, perhaps before this test looks.
+        // redlock renews as soon as it knows that the old master is dead. This may be before the test looks.
         eventually(Duration::from_secs(20), "confirmed", || new.pttl(KEY) > 23_500);
         assert_eq!(new.get(KEY), Some(token));
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
@@ -208,7 +208,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
 #[test]
 fn a_seed_that_has_left_the_cluster_is_passed_over() {
     let cluster = Cluster::start();
-    // `empty` has no slots, and `alone` takes its Cluster for down.
+    // `empty` has no slots. `alone` has one slot, and reports that its Cluster is down.
     let [empty, alone] = [0, 1].map(|_| Redis::with_tcp(&["--cluster-enabled", "yes"]));
     alone.command(&["CLUSTER", "ADDSLOTS", "0"]);
     let good = cluster.url().replace("redis+cluster://", "");

@@ -1,5 +1,5 @@
-//! Connections that break in the middle of a request that takes or releases the lock, undoes a try or leaves the line.
-//! A request that is repeated over a new connection does its work once.
+//! Connections that break in the middle of a request: a take, a release, the undo of a try, or leaving the line. A
+//! request that is sent again over a new connection does its work only once.
 //!
 //! With ALL_CUTS set, connections break at every ninth byte.
 
@@ -7,8 +7,8 @@ use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, acquire, any, eventu
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
-/// How long a lease may be left after the end of redlock: 3 s on the only node. redlock need not wait for one of
-/// several nodes: a lease may be left there for its ttl of 12 s, and 3 s more.
+/// How long a lease may stay after the end of redlock. On an only node: 3 s. On one of several nodes, for which redlock
+/// need not wait: its ttl of 12 s, and 3 s more.
 const LEFT_FOR: Duration = Duration::from_secs(3);
 const LEFT_ON_ONE_OF_SEVERAL: Duration = Duration::from_secs(15);
 
@@ -78,7 +78,7 @@ fn a_waiter_does_not_stand_behind_its_own_try() {
     let redis = Redis::start();
     teach_scripts(&redis);
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // The take is granted, and neither the answer nor the undo arrives.
+    // The server grants the take. The answer is lost, and so is the undo.
     proxy.set(Mode::LoseReplies);
     let waiter =
         redlock(&proxy, "run backup -q --ttl 30s --wait 20s -- echo ran").stdout("ran\n").stderr(any()).spawn();

@@ -1,5 +1,5 @@
-//! Servers that refuse, hang, drip, lie or go away in the middle: each call that cannot do its work ends in time, says
-//! why in one clear line, and leaves nothing behind. The status is 69, or for some errors of servers 64 or 78. A
+//! Servers that refuse, hang, drip, lie or go away in the middle. A call that cannot do its work ends in time, says why
+//! in one clear line, and leaves nothing behind. Its status is 69. (Some servers' errors have the status 64 or 78.) A
 //! running job goes on over a new connection, or is dead before its lease can expire.
 
 use crate::support::{
@@ -8,8 +8,8 @@ use crate::support::{
 };
 use std::time::{Duration, Instant};
 
-/// The node timeout of these tests, and how long a call with this timeout may take on a busy machine, to ask, to wait
-/// for a recovery, and to undo.
+/// The node timeout of these tests. `AT_MOST`: the longest time for a call with this timeout, on a busy machine. Such a
+/// call asks, waits for a recovery, and undoes.
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
@@ -245,7 +245,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
         fails(&redis.url(), "", arguments);
     }
     redis.resume();
-    // Requests that were sent while the server was stopped come before these.
+    // The server first takes up the requests that were sent while it was stopped, and then these requests.
     for _ in 0..5 {
         let _ = redis.keys_without_the_memory();
     }
@@ -257,7 +257,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
 fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
-    // With a ttl of 20 s, a timeout of a third of the ttl would be over the limit of six seconds.
+    // A timeout of a third of the ttl would not pass: a third of 20 s is more than 6 s.
     for (ttl, least, most) in [("1s", 250, 10_000), ("20s", 2_000, 6_000)] {
         let finished = redlock(&proxy, format!("acquire backup --ttl {ttl}")).fails(69, ["timed out"]).run();
         assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);

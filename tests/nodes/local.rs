@@ -248,7 +248,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    // The job also deletes the file by which redlock knows the server, as the end of a test deletes the directory.
+    // The job also deletes the file by which redlock knows the server. A test deletes this file, too, when it ends.
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {

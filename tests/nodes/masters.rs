@@ -116,8 +116,8 @@ fn validity_counts_from_before_the_request_was_sent() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(100)))).collect();
     let acquired = redlock(&proxies, "acquire backup --ttl 10s --node-timeout 3s --format json").stdout(any()).run();
     let (validity, took) = (acquired.json()["validity_ms"].as_u64().unwrap(), acquired.elapsed);
-    // The validity is the ttl, less drift (102 ms), less the round trip, which takes 200 ms at least, and at most as
-    // long as the call.
+    // The validity is the ttl, less the drift (102 ms) and the round trip. The round trip takes at least 200 ms. It
+    // takes no longer than the call.
     assert!(validity <= 9_698 && ms(validity) + took + ms(1) >= ms(9_898), "{validity}, {took:?}");
 }
 
@@ -149,8 +149,8 @@ fn rivals_that_have_a_part_each_are_tried_again_with_pauses() {
         node.command(&["SET", KEY, rival, "PX", "60000"]);
     }
     let calls = [0, 1, 2].map(|_| redlock(&nodes, "acquire -q backup").turned_away().spawn());
-    // A call makes six random pauses, which take 0.6 s together on average: three calls hardly ever take as little as
-    // 0.3 s in all.
+    // The six random pauses of a call add up to 0.6 s on average. So three calls together hardly ever take less than
+    // 0.3 s.
     let took: Duration = calls.into_iter().map(|call| call.finish().elapsed).sum();
     assert!(took > ms(300), "{took:?}");
 }
@@ -290,7 +290,7 @@ fn a_slow_master_on_which_the_answer_depends_is_waited_for() {
         let name = format!("lock-{number}");
         let token = test(&["acquire", &name]).token();
         let key = format!("redlock:{name}");
-        // The acquire may not have waited for the slow node.
+        // `acquire` may have ended before the slow node granted the lock.
         nodes[0].command(&["SET", &key, &token, "PX", "30000"]);
         nodes[2].command(&["DEL", &key]);
         match command {

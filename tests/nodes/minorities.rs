@@ -19,7 +19,7 @@ fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
     (job, token)
 }
 
-/// Checks, until the job has ended, that its lease comes back on none of the nodes.
+/// Waits for the end of the job. Checks that no node gets the job's lease back meanwhile.
 #[track_caller]
 fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
     let mut connections: Vec<_> = nodes.iter().map(Redis::connection).collect();

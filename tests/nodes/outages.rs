@@ -1,5 +1,5 @@
-//! A wait for the lock also waits for a Redis that is down, loading, hanging or not to be found: redlock tries again
-//! until the wait is over. A lasting error ends the wait at once.
+//! A call that waits for the lock also waits for a Redis that is down, loads its data, hangs or cannot be found. It
+//! tries again until the wait is over. A lasting error ends the wait at once.
 
 use crate::support::{
     Mode, Pattern, Proxy, Redis, Running, SOON, Test, Where, acquire, any, at_last, eventually, free_port, message, ms,
@@ -20,7 +20,7 @@ fn waiting<W: Where + ?Sized>(servers: &W, command: &[&str], arguments: &[&str])
     if command[0] == "run" { test.args(["--", "echo", "started"]) } else { test }
 }
 
-/// This many lines, all of redlock's, the last of which names the node.
+/// This many lines, all from redlock. The last line names the node.
 fn told(node: &str, lines: usize) -> Pattern {
     let node = node.to_owned();
     when(format!("{lines} lines, the last one with {node}"), move |text| {
@@ -157,7 +157,7 @@ fn a_server_that_loads_its_data_is_waited_for() {
         waiter.says(when("the lock", |line| line.contains("\"backup\"")));
         assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
     }
-    // With the delay from the start, the server would load for ten seconds.
+    // The server was started with a delay of 20 ms for each key. With this delay it would load for ten seconds.
     redis.command(&["CONFIG", "SET", "key-load-delay", "0"]);
     are_served(waiters, &redis);
 }

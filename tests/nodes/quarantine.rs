@@ -1,5 +1,5 @@
-//! Nodes that were started less than the quarantine ago. They may have forgotten a lease: they grant nothing, and tell
-//! nothing of a lock that they do not know.
+//! Nodes in quarantine: they were started so recently that they may have forgotten a lease. They grant nothing, and
+//! tell nothing of a lock that they do not know.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, any, eventually, ms, perhaps, redlock, restarted, send, when,
@@ -15,8 +15,8 @@ fn by_default<W: Where + ?Sized>(servers: &W) -> Test {
     Test::new(servers).env_remove("REDLOCK_QUARANTINE")
 }
 
-/// Three nodes that have long been up, and the token of a lease on all three. The lease is extended for `ttl`; then all
-/// nodes but the first forget the lease, and say that they have been up for `seconds`.
+/// Takes a lease on three nodes that have been up for an hour, and extends the lease for `ttl`. Then the last two nodes
+/// forget the lease, and say that they have been up for `seconds`. Returns the nodes and the token.
 fn two_that_forgot(ttl: &str, seconds: i64) -> (Vec<Redis>, String) {
     let mut nodes = Redis::aged(3, 3_600);
     let token = acquire_on_all(&nodes, "backup");

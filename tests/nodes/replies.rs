@@ -59,7 +59,7 @@ const HEALS: [&str; 36] = [
     "Ein unbekannter Fehler",
 ];
 
-/// Calls `check` with each reply, and with the status of a call that gets this reply; several replies at once.
+/// Calls `check` with each reply and the exit status that follows from the reply. Several threads share the replies.
 fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
     let replies = FOR_GOOD.iter().map(|reply| (*reply, 78)).chain(HEALS.iter().map(|reply| (*reply, 69)));
     let replies: Vec<(&'static str, i32)> = replies.collect();
@@ -178,7 +178,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
-    // These connections must fill the server: a connection that only asked whether the server is there will close soon.
+    // These ten connections alone must fill the server: connections from the server's start will close soon.
     eventually(SOON, "it is full", || {
         let mut other = UnixStream::connect(redis.socket()).unwrap();
         let mut answer = [0; 5];

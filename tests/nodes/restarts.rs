@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
-/// In this time no renewal is due: with a ttl of a minute, the next renewal comes after ten seconds.
+/// A time without renewals: with a ttl of a minute, the next renewal comes after ten seconds.
 const UNASKED: Duration = Duration::from_secs(7);
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
@@ -255,7 +255,8 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // Before the release, the server restarts and the holder re-creates the lease, or the connection is cut, or both.
+    // What happens before the release. `restarts`: the server restarts, and the holder re-creates the lease. `cuts`:
+    // the connection is cut.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);

@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // The failover may keep up to eight jobs from beginning.
+        // At most eight jobs may fail to begin because of the failover.
         contenders.finish(4 * 30 - 8);
     }
 }

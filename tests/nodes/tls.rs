@@ -1,5 +1,4 @@
-//! `rediss://`: which certificates are trusted, the messages if one is not, and certificates that are replaced under a
-//! running job.
+//! `rediss://`: which certificates are trusted, the messages about the others, and new certificates while a job runs.
 
 use crate::support::{
     Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, is_renewed,
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 
-/// Makes the call try to acquire the lock: it ends with this status, and a message that has these texts.
+/// The call tries to acquire the lock. It must end with this status, and with a message that has these texts.
 #[track_caller]
 fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
     test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]).fails(code, fragments).run();
@@ -40,7 +39,7 @@ fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
     let ca = authority.certificate();
     let trusting = Test::new(url.as_str()).arg("--tls-ca").arg(&ca).env("REDLOCK_TLS_CA", "/elsewhere");
     trusting.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
-    // On every system, the variable SSL_CERT_FILE names a file that stands for the system's certificates.
+    // On every system, the file in SSL_CERT_FILE replaces the system's certificates.
     let by_system = || Test::new(url.as_str()).env("SSL_CERT_FILE", &ca);
     by_system().args(["acquire", "--name", "backup"]).stdout(any()).run();
     let elsewhere = Authority::new();
@@ -160,7 +159,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
             [&locked, "has a passphrase", "openssl pkey"],
         );
     }
-    // A call without TLS ignores the variable, which may be meant for other calls, and refuses the flag.
+    // Without TLS, a call refuses the flag, but ignores the variable: it may be meant for other calls.
     told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
     let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();

@@ -89,7 +89,7 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
-    // Only the lost waiter has subscribed again. The others must not: while a waiter subscribes, it cannot be called.
+    // Only the lost waiter has subscribed again, as it should: nobody can call a waiter while it subscribes.
     let subscriptions = redis.info("cmdstat_subscribe");
     assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
@@ -130,7 +130,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // A remembered waiter is in line still, unless another request has found it deaf, and dropped it.
+                    // The server has saved the line. But another request may have dropped this waiter as dead.
                     || remembered && said.contains("in line again")
             });
             assert!(!waiter.has_ended());
@@ -144,7 +144,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
 fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
     for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
         for run in [false, true] {
-            // The server has not seen the script for leaving.
+            // A new server does not know the script by which a waiter leaves the line.
             let redis = Redis::start();
             let token = acquire(&redis, Line::NAME);
             let waiter = |wait: &str| {
@@ -174,7 +174,7 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
     let token = acquire(&redis, Line::NAME);
     let called = Line::join(&redis, Line::waiter(&proxy).signal(Signal::SIGTERM));
     let next = Line::join(&redis, Line::waiter(&redis));
-    // The waiter is stopped when it is called, and finds the call and the signal when it goes on.
+    // While the waiter is stopped, it is called, and SIGTERM comes. When it goes on, it finds both.
     called.send(Signal::SIGSTOP);
     release(&redis, Line::NAME, &token);
     called.send(Signal::SIGTERM);

@@ -1,5 +1,5 @@
-//! SIGTERM at random moments to calls that wait or ask: each call ends at once, whatever the servers do, and leaves
-//! nothing on a node that answers. `tests/alone/interrupts.rs` measures how soon it ends.
+//! Calls that wait or ask get SIGTERM at random moments. Each call ends at once, whatever the servers do, and leaves
+//! nothing on a node that answers. `tests/alone/interrupts.rs` measures how soon the calls end.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, acquire_on_all, eventually, rand, redlock, several, teach_scripts,
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// The call that is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// `run --wait` for a lock that another holds.
+    /// `run --wait` for a lock in use.
     Run,
-    /// `acquire --wait` for such a lock.
+    /// `acquire --wait` for a lock in use.
     Acquire,
-    /// `wait` for such a lock.
+    /// `wait` for a lock in use.
     Wait,
     /// `acquire` of a free lock.
     InFlight,

@@ -1,5 +1,5 @@
-//! The output of a waiter: a live line if the waiter is the foreground job of a terminal that can erase a line, else
-//! one plain line; nothing with -q.
+//! The output of a waiter. In the foreground of a terminal that can erase a line: a live line. Elsewhere: one plain
+//! line. With -q: nothing.
 
 use crate::support::{
     Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, redlock, release,
@@ -123,11 +123,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     let (screen, slave) = Screen::new();
     let second = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
     screen.shows(&format!("redlock: waiting up to 10m for \"backup\", 2nd in line; {holder}"));
-    // redlock updates the line.
+    // redlock redraws the line every second.
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 2nd in line; {holder}"));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
-    // The line now says that the waiter is the first in line, and who has the lock.
+    // The waiter is now the first in line, and the terminal shows the new holder.
     let (user, host) = myself();
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 1st in line; held by {user}@{host}"));
     release(&redis, Line::NAME, &next);
@@ -156,7 +156,7 @@ fn in_the_background_of_a_terminal_nothing_is_drawn() {
     let terminal = Terminal::bash(&redis);
     terminal.enters("redlock acquire --name backup --wait &");
     terminal.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}\r\n"));
-    // This takes longer than the time after which redlock would update the line.
+    // In the foreground redlock would redraw the line in this time.
     terminal.enters("sleep 1.2; echo la''ter");
     terminal.shows("later\r\n");
     assert!(!terminal.all().contains('\u{1b}'), "{:?}", terminal.all());

@@ -1,4 +1,4 @@
-//! Waiting in line on several masters: the same line on each, and a majority that calls.
+//! Waiting in line on several masters. Each master has the same line, and a majority calls the next waiter.
 
 use crate::support::{
     Directory, Line, Numbered, Redis, Running, SOON, Test, acquire_on_all, any, eventually, message, redlock, release,

@@ -27,12 +27,12 @@ fn order(directory: &Directory) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The call `test`, which must be refused, since the larger number `by` has come.
+/// Expects that the call `test` is refused: the larger number `by` has come.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
 
-/// Thirty waiters come in random order, some are killed or stopped, and `happens` may change the servers after each.
+/// Thirty waiters come in random order. Some are killed or stopped. After each waiter, `happens` may change servers.
 #[track_caller]
 fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
     let seed = rand(1_000_000);
@@ -143,7 +143,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token the call could only release a lease, and the lease is over: the number stays.
+    // With --token the call would only release a lease, but no lease is left. The call does not forget the number.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;
@@ -164,7 +164,7 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     superseded(run(&[urls[0].clone(), format!("{}0", urls[1]), urls[2].clone()], 42), 43).run();
     eventually(SOON, "what one has granted is undone", || masters.iter().all(|master| !master.exists(Line::KEY)));
-    // A lease on one of three masters is not in force: to `release --force` the lock is free.
+    // A lease on only one of three masters does not count: `release --force` finds the lock free.
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();

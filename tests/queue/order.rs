@@ -1,4 +1,5 @@
-//! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
+//! Waiting in line on one Redis: first come, first served. A hand-over happens at once, and costs the same for a long
+//! and a short line.
 
 use crate::support::{
     Ended, Line, Mode, Monitor, Numbered, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, at_last,
@@ -189,7 +190,7 @@ fn status_tells_who_waits() {
     );
     redlock(&redis, "status backup").stdout(like(told)).run();
 
-    // The line no longer has a waiter that has left, was served, or was found dead.
+    // One waiter leaves, one is served, and two are found dead: the line is empty.
     third.send(Signal::SIGTERM);
     third.wait(SOON);
     drop(dead);

@@ -206,7 +206,7 @@ fn a_job_of_two_ttls_keeps_the_lock_throughout() {
     job.finish();
     assert!(least > 500, "renewed late: {least} ms were left");
     assert!(!redis.exists("redlock:backup"));
-    // At ttl/4 = 750 ms: about 8 renewals, the grant and the release. The test's own requests are no scripts.
+    // The grant, the release, and about 8 renewals: one each 750 ms (ttl/4). The test's own requests are no scripts.
     let calls = monitor.commands(&redis).iter().filter(|name| name.starts_with("EVAL")).count();
     assert!((6..=20).contains(&calls), "{calls}");
 }
@@ -282,8 +282,8 @@ fn max_run_stops_the_job_with_124() {
     assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
     assert!(!alive(pid) && !redis.exists("redlock:backup"));
     run(&redis, ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"]).status(3).run();
-    // The job gets SIGTERM first, and the job's own status does not count. /dev/null takes what the shell may say of
-    // the end of `sleep`.
+    // The job gets SIGTERM first, and the job's own status does not count. The shell may report the end of `sleep`:
+    // this report goes to /dev/null.
     let told = "exec 2>/dev/null; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
     let told = run(&redis, ["--max-run", "200ms", "--", "sh", "-c", told]).status(124).stdout("ready\nterm\n");
     told.stderr(at_last(message(["(--max-run)"]))).run();

@@ -1,5 +1,5 @@
-//! If a failure ends `run` before its job has begun, one line on standard error says that the job did not run: cron
-//! mails this line to the person who has to know whether there is a backup.
+//! A failure may end `run` before its job has begun. One line on standard error then says that the job did not run.
+//! cron mails this line to the person who has to know whether there is a backup.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, like, redlock, release, send, status};
 use nix::sys::signal::Signal;

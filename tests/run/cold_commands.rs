@@ -1,5 +1,5 @@
 //! A command whose start takes longer than its lease (a binary on a slow network drive), and a keeper that stands
-//! still: the lease is renewed meanwhile; if it cannot be renewed, no job begins or lives after the expiry.
+//! still. The lease is renewed meanwhile. If the lease cannot be renewed, no job begins or lives after the expiry.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, SOON, Slow, Test, Watched, any, eventually, is_renewed, loss, ms, redlock, send,
@@ -61,7 +61,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let script = "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000; sleep 1000";
     let test = redlock(&proxy, "run backup --ttl").arg(format!("{ttl}ms"));
-    // The message may give the lease or the keeper as the cause.
+    // The cause in the message may be the lease or the keeper.
     let job = test.args(["-q", "--", "sh", "-c", script]).any_end().stderr(any()).ready();
     eventually(SOON, "all are there", || job.job().len() == 4);
     let watched = Watched::new(&job.job());
@@ -74,7 +74,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let in_time = watched.all_end(expires_at.saturating_duration_since(Instant::now()));
     let left = expires_at.saturating_duration_since(Instant::now());
     if !in_time {
-        // The keeper then kills the job; if the job stayed alive, it would disturb the next tests.
+        // The keeper then kills the job. A job that stays alive would disturb the next tests.
         send(keeper, Signal::SIGCONT);
     }
     let ended = watched.all_end(SOON);

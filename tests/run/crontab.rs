@@ -1,7 +1,7 @@
-//! README's crontab for many hosts, with shorter times: three hosts start at the same second, and meet each fault that
-//! README promises to survive. A host succeeds if any host can, standard error (which cron mails) tells only what went
-//! wrong, and the check in the morning tells the truth. Also README's recipe for a job that must not run twice, and
-//! what 29 waiting hosts cost.
+//! README's crontab for many hosts, with shorter times. Three hosts start at the same second, and meet each fault that
+//! README promises to survive. The job succeeds if any host can run it. Standard error (which cron mails) tells only
+//! what went wrong. The check in the morning tells the truth. Two more tests: README's recipe for a job that must not
+//! run twice, and the cost of 29 waiting hosts.
 
 use crate::docs::readme::{Block, blocks};
 use crate::support::{
@@ -32,7 +32,7 @@ pub(crate) fn crontab() -> String {
     blocks().into_iter().find(is_it).expect("a crontab in README").text
 }
 
-/// Three hosts with README's crontab, and a job that does at its n-th run what the n-th line of its plan says.
+/// Three hosts with README's crontab, and a job with a plan: the n-th run of the job executes the plan's n-th line.
 struct Night {
     redis: Vec<Redis>,
     directory: Arc<Directory>,
@@ -45,7 +45,7 @@ impl Night {
         Night::on(1, plan)
     }
 
-    /// As `new`, but with this number of masters.
+    /// Makes a night with this number of masters.
     fn on(masters: usize, plan: &[&str]) -> Night {
         let directory = Arc::new(Directory::new());
         // The kernel's lock tells whether two jobs run at the same time.
@@ -175,8 +175,8 @@ fn a_host_that_dies_with_its_job_is_replaced() {
             left.is_empty()
         });
         night.ends(hosts, &[], 2, 1);
-        // One of three nodes may have granted late, and notes that the dead host's lease ended after the success: then
-        // the call in the morning says more.
+        // With three nodes, one node may have granted late. For this node the dead host's lease ended after the
+        // success, so the call in the morning also tells how the dead host's run ended.
         night.dawns(0, &if masters == 1 { SUCCESS.to_owned() } else { format!("{SUCCESS}<any>") });
     }
 }

@@ -1,5 +1,5 @@
-//! The surroundings of a job: file descriptors, pipes, containers, service managers; and ends other than the command's
-//! own.
+//! The surroundings of a job: file descriptors, pipes, containers, service managers. Also the options
+//! `--hold-at-least`, `--on-lost` and `--max-run`.
 
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, loss,
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
     let redis = Redis::start();
     for opened in ["3>file 5<file 9>>file", "", "0<&-", "1>&- 3>file", "2>&-"] {
-        // The listing goes to a file, for standard output may be closed.
+        // Standard output may be closed, so the list goes to a file.
         let list = "for fd in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do if [ -e /proc/$$/fd/$fd ]; then echo $fd; fi; done >list";
         let direct = Test::sh(&redis, &format!("touch file; sh -c '{list}' {opened}; cat list"));
         let direct = direct.stdout(any()).run();
@@ -33,7 +33,7 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
 #[test]
 fn standard_input_is_the_jobs_alone() {
     let redis = Redis::start();
-    // The next reader gets the input that the command leaves unread.
+    // `head` reads two bytes. `cat` gets the rest of the input.
     let script = "redlock run -q --name backup -- head -c 2; cat";
     Test::sh(&redis, script).stdin("abcdef").stdout("abcdef").run();
 }
@@ -70,7 +70,7 @@ fn a_signal_just_before_the_command_starts_gives_the_lock_back() {
         job.send(Signal::SIGTERM);
         assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
         eventually(SOON, "nobody is left", || job.others().is_empty());
-        // A take that redlock sent before its end may be executed a moment later, but must then be undone.
+        // The server may grant redlock's last request after redlock's end. The grant must then be undone.
         eventually(SOON, "it is free", || !redis.exists("redlock:backup"));
     }
 }
@@ -83,7 +83,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     }
     let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
-        // This does not use eprintln!, whose lines the harness would capture.
+        // The harness would capture a line of eprintln!.
         let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;
@@ -245,7 +245,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     redis.kill();
     let warning = "redlock: lost \"backup\": <any>; the job continues without the lock";
     job.says(like(warning));
-    // Even after the time for SIGKILL, the job has not been sent SIGTERM.
+    // The time for SIGKILL has passed, and redlock has not even sent SIGTERM to the job.
     writer.write_all(b"done\n").unwrap();
     job.finish();
 }
@@ -264,7 +264,7 @@ fn max_run_does_not_count_the_wait() {
 #[test]
 fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
     let redis = Redis::start();
-    // The limit is half a kilobyte, and the file is as large already. SIGXFSZ has its usual effect in the job.
+    // The file already has the largest permitted size, half a kilobyte. SIGXFSZ has its usual effect in the job.
     let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s --node-timeout 2s -- \
          sh -c 'sleep 2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
     let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;

@@ -49,8 +49,8 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// Calls that need a descriptor, a process or memory; an error of the kernel for a shortage; redlock's words for this
-/// error.
+/// System calls that need a descriptor, a process or memory, each with the kernel's error for a shortage, and redlock's
+/// words for this error.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),

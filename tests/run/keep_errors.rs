@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const ERRORS: &str = "{redlock:backup}:\u{1f}errors";
 
-/// A run of `backup` in this directory, whose errors go into `FILE`; the job is a shell line.
+/// A run of `backup` in this directory. The job is a shell line; its errors go into `FILE`.
 fn run<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, options: &str, job: &str) -> Test {
     let words = "run -q backup --keep-errors FILE ".to_owned() + options;
     redlock(servers, words).args(["--", "sh", "-c", job]).in_directory(directory)
@@ -103,14 +103,14 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("true", None),
         ("echo >&2; echo >&2", None),
         ("printf 'a\\n\\nb' >&2", Some("a\n\nb".to_owned())),
-        // In JSON the end of a line takes two bytes: 203 lines of three digits fit, and one of four.
+        // In JSON a line end takes two bytes. So 203 lines of three digits and one line of four digits fit.
         ("seq 1000 >&2", Some(lines(797))),
         // Lines of eight bytes fill the 1,024 bytes exactly.
         ("seq 100001 100200 >&2", Some((100_073..=100_200).map(|n| n.to_string()).collect::<Vec<_>>().join("\n"))),
         // If the last line is too long, its end is kept; otherwise whole lines are kept.
         (&format!("{long} echo >&2"), Some(digits[digits.len() - 1022..].to_owned())),
         (&format!("{long} printf '\\nlast\\n' >&2"), Some("last".to_owned())),
-        // No character is cut in half. Half a character that the job has written is shown as U+FFFD.
+        // No character is cut in half. If the job itself writes half a character, U+FFFD stands for it.
         (
             "for i in $(seq 600); do printf 'äx' >&2; done; printf 'ä' >&2",
             Some("x".to_owned() + &"äx".repeat(340) + "ä"),
@@ -118,7 +118,7 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("printf 'a\\303' >&2", Some("a\u{fffd}".to_owned())),
         ("printf '\\200%.0s' $(seq 2000) >&2", Some("\u{fffd}".repeat(341))),
         ("printf '\\001%.0s' $(seq 2000) >&2", Some("\u{1}".repeat(170))),
-        // Text from before the run is not the job's; text that others write during the run is mixed in.
+        // Text from before the run does not count as the job's. Text that others write during the run does.
         ("echo mine >&2; echo others >>FILE", Some("mine\nothers".to_owned())),
         // The job itself empties or replaces the file, removes it, or takes its permissions away.
         ("echo old >&2; : >FILE; echo new >&2", Some("new".to_owned())),
@@ -224,6 +224,6 @@ fn errors_that_cannot_be_written_are_told() {
     let said =
         like("redlock: acquired <any>\nredlock: the log of \"backup\" could not be written: <any>WRONGTYPE<any>\n");
     test.in_directory(&directory).status(1).stderr(said).run();
-    // The log has the run itself.
+    // The log has the run; only the errors are missing.
     redlock(&redis, "log backup").stdout(like("<any>  exit 1\n")).run();
 }

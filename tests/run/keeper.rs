@@ -16,7 +16,7 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     // 16 chains, each in a session of its own. If they are not killed, they end by themselves some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
-    // dash allows a thousand nested calls of functions: each chain ends there, later than this lease.
+    // dash allows a thousand nested function calls. Each chain ends after so many calls, later than this lease.
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
     let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).ready();
     proxy.set(Mode::BlackHole);
@@ -150,7 +150,7 @@ fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
 
 #[test]
 fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
-    // A /proc that another file system hides is as good as not mounted.
+    // If another file system covers /proc, that is as if /proc were not mounted.
     for (options, first) in
         [(&["--pid", "--fork", "--kill-child"][..], ""), (&["--mount"][..], "mount -t tmpfs tmpfs /proc || exit 9;")]
     {
@@ -234,7 +234,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
     terminal.types("\x03");
     terminal.shows("got=1.");
     send(redlock, Signal::SIGCONT);
-    // The job would answer a second SIGINT before this signal: the keeper passes on both, in order.
+    // If redlock sent the job a second SIGINT, the job would answer it before this signal.
     send(redlock, Signal::SIGUSR1);
     let rest = terminal.shows("bye");
     assert!(!rest.contains("got="), "{rest:?}");
@@ -276,7 +276,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
     let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
     std::fs::write(&file, script).unwrap();
     for number in 0..30_u64 {
-        // A redlock that says it waits is surely the terminal's foreground job.
+        // When redlock says that it waits, it is surely the terminal's foreground job.
         let token = acquire(&redis, "backup");
         terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
         terminal.shows("waiting for");

@@ -67,7 +67,7 @@ fn one_that_is_held_is_named_and_the_others_are_released() {
         let token = acquire(&redis, held);
         let said = message([&format!("\"{held}\" is held by "), "use --wait"]);
         run(&redis, ["-q", "--", "true"]).status(75).stderr(said).run();
-        // A lock is kept only after a job that has used it.
+        // --hold-at-least keeps a lock only if a job has run under the lock.
         run(&redis, ["-q", "-E", "9", "--hold-at-least", "1m", "--", "true"]).status(9).run();
         let said = when("another in the end", move |text| {
             let last = text.lines().last().unwrap_or_default();
@@ -88,7 +88,7 @@ fn the_wait_is_for_all_of_them_together() {
     let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
     let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
     queues(&redis, "a");
-    // This lease outlasts the wait, but would not outlast a wait that began only with the second lock.
+    // This lease ends after the wait of 6 s. If the wait began anew with `b`, the lease would end before the wait.
     Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
     std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
     release(&redis, "a", &token);
@@ -105,8 +105,8 @@ fn are_free_of_waiters(redis: &Redis) {
     );
 }
 
-/// A call that has the lock `a`, with a ttl of four seconds, and stands in line for `b`; and the token of the lease on
-/// `b`.
+/// Starts a call that gets the lock `a`, with a ttl of four seconds, and then stands in line for `b`. Returns the call,
+/// and the token of the lease on `b`.
 #[track_caller]
 fn halfway(redis: &Redis, expect: impl FnOnce(Test) -> Test) -> (Running, String) {
     let token = acquire(redis, "b");
@@ -131,7 +131,7 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
-/// The token of the lease on `a`, once most nodes have a lease, and no node has the lease `before`.
+/// Waits until most nodes have a lease on `a`, and no node has the lease `before`. Returns the token of the new lease.
 #[track_caller]
 fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     let mut tokens = Vec::new();
@@ -142,7 +142,7 @@ fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     tokens.remove(0)
 }
 
-/// As [`another_lease`], but also waits until one waiter stands in line for `b` on each node.
+/// Waits for [`another_lease`], then until one waiter stands in line for `b` on each node.
 #[track_caller]
 fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
     let lease = another_lease(nodes, before);
@@ -178,8 +178,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // Not `is_taken_again`: the call may stand in line for `b` twice, if the outage has swallowed the request that
-        // takes the earlier try out of the line.
+        // Not `is_taken_again`: the call may stand in line for `b` twice. A request takes the earlier try out of the
+        // line, but the outage may have swallowed this request.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
@@ -187,7 +187,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
     }
 }
 
-/// A lease that is lost while the call waits for the next lock does not prolong the wait.
+/// A call loses its first lease while it waits for the next lock. The loss does not prolong the wait.
 fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 2s --wait 6s -- true");

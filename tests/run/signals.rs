@@ -32,7 +32,7 @@ fn term_int_and_quit_reach_all_of_the_job_once_each() {
         told.sort();
         assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
     }
-    // A signal that reached the job twice would show before the answer to SIGUSR1.
+    // If a signal had reached the job twice, the job would have printed it again before USR1.
     job.send(Signal::SIGUSR1);
     assert_eq!(job.stdout_line(), "command USR1");
 }
@@ -147,7 +147,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
 #[test]
 fn kill_after_is_what_timeout_does_with_k() {
     let redis = Redis::start();
-    // /dev/null takes what the shell may say of a killed child.
+    // Standard error goes to /dev/null: the shell may report there that its child was killed.
     let deaf = "exec 2>/dev/null; trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
@@ -160,7 +160,7 @@ fn kill_after_is_what_timeout_does_with_k() {
         job.finish();
         assert!(!redis.exists("redlock:backup"));
     }
-    // Signals that do not ask for an end start no countdown to SIGKILL.
+    // Only TERM, INT and QUIT start the countdown to SIGKILL. HUP does not.
     let script = "trap 'echo hup' HUP; echo ready; while read line; do echo line; exit 4; done";
     let test = run(&redis, ["--kill-after", "0", "--", "bash", "-c", script]);
     let (job, mut writer) = test.status(4).ready_to_read();
@@ -174,7 +174,7 @@ fn kill_after_is_what_timeout_does_with_k() {
 #[test]
 fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     let redis = Redis::start();
-    // /dev/null takes what the shell may say of a child that was terminated.
+    // Standard error goes to /dev/null: the shell may report there that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "6s", "--", "sh", "-c", script]);
     let (job, writer) = test.status(7).ready_to_read();

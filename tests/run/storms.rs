@@ -6,7 +6,7 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A shell and `size` sleepers, each in a session of its own, which ignore the signals that ask for an end.
+/// A shell and `size` sleepers. All ignore SIGTERM, SIGINT and SIGQUIT. Each sleeper has a session of its own.
 fn crowd(size: usize) -> String {
     format!(
         "trap '' TERM INT QUIT; n=0; while [ $n -lt {size} ]; do setsid sleep 1000 & n=$((n+1)); done; echo ready; wait"

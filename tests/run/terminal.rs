@@ -65,7 +65,7 @@ fn ctrl_c_reaches_the_job_once() {
             terminal.types(CTRL_C);
             terminal.shows(&format!("got={number}."));
         }
-        // A second SIGINT would show before the answer to this signal.
+        // If the last SIGINT had reached the job twice, a second `got=` would show before `bye`.
         send(redlock_pid(&terminal), Signal::SIGUSR1);
         let rest = terminal.shows("bye");
         assert!(!rest.contains("got="), "{rest:?}");
@@ -159,12 +159,12 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
     for _ in 0..2 {
         terminal.types(CTRL_Z);
         terminal.prompts();
-        // The next renewal would have come before this moment.
+        // Waits until the next renewal is overdue.
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise only the renewal before
-        // would count, which would be 4 s old at the next fg.
+        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise redlock would know only an
+        // earlier renewal: at the next fg, this renewal would be 4 s old.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -195,8 +195,8 @@ fn a_job_in_the_background_that_reads_is_stopped_and_fg_lets_it_read() {
 fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // The job is an interactive shell: it takes the terminal, and with readline it changes the terminal's settings. The
-    // outer shell restores these settings after a death by a signal, which redlock passes on.
+    // The job is an interactive shell: it takes the terminal, and with readline it changes the terminal's settings. A
+    // signal kills the job, and redlock then dies by the same signal. So the outer shell restores the settings.
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
         terminal.enters(&format!("PS1='in''{number}> ' {}", run("-- bash --norc --noprofile -i")));
         terminal.shows(&format!("in{number}> "));
@@ -206,7 +206,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         send(shell, signal);
         ends_as(&terminal, 128 + signal as i32, &redis);
     }
-    // A job without readline, under a redlock that loses the lease, and under a redlock that is killed.
+    // Two jobs without readline: the first redlock loses its lease, the second is killed.
     let inner = "bash --norc --noprofile --noediting -i";
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
@@ -261,7 +261,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
 fn programs_that_read_single_keys_work() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // As less and editors do: no echo, no lines, one key at a time, and afterwards the settings of before.
+    // As less and editors do: no echo, no lines, one key at a time. At the end the old settings are restored.
     let raw = "old=$(stty -g); stty raw -echo; echo rea\"\"dy; key=$(dd bs=1 count=1 2>/dev/null); stty $old; echo \"key=<$key>\"";
     terminal.enters(&run(&format!("-- bash -c '{raw}'")));
     terminal.shows("ready");
@@ -269,7 +269,7 @@ fn programs_that_read_single_keys_work() {
     terminal.shows("key=<q>");
     terminal.prompts();
     assert_eq!(terminal.status(), 0);
-    // A program that is killed cannot restore the terminal; the shell does, as it does without redlock.
+    // A killed program cannot restore the terminal. The shell restores it, with or without redlock.
     terminal.enters(&run("-- bash -c 'stty raw -echo; echo rea\"\"dy; kill -KILL $$'"));
     terminal.shows("ready");
     terminal.shows("%% ");
@@ -320,7 +320,7 @@ fn installed(program: &str) -> bool {
 fn a_pipe_behind_redlock_that_reads_keys_from_the_terminal() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        // As `redlock run … | less` needs it: the pager may read from the terminal while the job writes to the pager.
+        // As in `redlock run … | less`: the pager may read from the terminal while the job writes to the pager.
         let pager = "sh -c 'head -1; read x </dev/tty; echo key=$x.'";
         terminal.enters(&format!("{} | {pager}", run("-- seq 1000000")));
         terminal.shows("1\r\n");
@@ -399,7 +399,7 @@ fn the_timer_of_the_keeper_counts_time_asleep() {
     terminal.prompts();
 }
 
-/// The two ends of a terminal that goes away as soon as the first end is dropped: no other program has this end.
+/// The two ends of a terminal. No other program has the first end: when the test drops it, the terminal goes away.
 #[track_caller]
 fn terminal_of_its_own() -> (PtyMaster, File) {
     let keys = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
@@ -429,7 +429,8 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
 #[test]
 fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
     let redis = Redis::start();
-    // redlock needs some time to look at so many processes. In this time the command stops, once the pipe is closed.
+    // redlock needs some time to look at so many processes. Meanwhile the test closes the pipe, and the command stops
+    // itself.
     let script = "for n in $(seq 60); do sleep 1000 & done; echo ready; read line; kill -STOP $$; wait";
     for _ in 0..12 {
         let (keys, screen) = terminal_of_its_own();

@@ -9,10 +9,9 @@ use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child, a process that called setsid and lost its parent, a process that lost its parent but not its group, and the
-/// last child.
+/// Four sleepers: a child, an orphan in a session of its own, an orphan in the shell's group, and the last child.
 const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo ready; sleep 1000";
-/// A keeper that was killed cannot tell whether its job had ended.
+/// The keeper was killed, so redlock cannot know whether the job had ended.
 const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its job was stopped, or had just ended\n";
 /// The shell and its four sleepers.
 const MEMBERS: usize = 5;
@@ -145,8 +144,8 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     all_gone(&tag, ms(0));
 }
 
-/// Kills redlock after `delay`, counted from redlock's start, or, if `complete`, from the moment at which the whole job
-/// is there. Expects that soon no process is left, and, if `complete`, that the lock is not released.
+/// Kills redlock `delay` after its start. Expects that soon no process is left. If `complete`, `delay` begins when the
+/// whole job is there, and the lock must not be released.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
@@ -276,7 +275,7 @@ fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
 #[test]
 fn children_that_redlock_had_before_are_not_of_the_job() {
     let redis = Redis::start();
-    // The shell becomes redlock, which thus has a child that it knows nothing of.
+    // The shell starts a child, and then becomes redlock: redlock does not know of this child.
     let script =
         "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
     let mut job = Test::sh(&redis, script).status(124).stderr(message(["(--max-run)"])).spawn();

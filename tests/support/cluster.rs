@@ -9,7 +9,7 @@ const AGREE: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// The servers of a Cluster: three masters, and behind them their replicas, if the Cluster has replicas.
+/// The servers of a Cluster: first three masters, then the masters' replicas, if there are any.
 #[derive(Debug)]
 pub(crate) struct Cluster(pub(crate) Vec<Redis>);
 
@@ -20,7 +20,7 @@ impl Where for Cluster {
 }
 
 impl Cluster {
-    /// Three masters that share the slots, and take a silent master for dead only after a minute.
+    /// Three masters that share the slots. A silent master counts as dead only after a minute.
     pub(crate) fn start() -> Cluster {
         Cluster::with(MASTERS, "60000", &[])
     }
@@ -109,7 +109,7 @@ impl Cluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&self.0[to])]);
     }
 
-    /// Moves up to `most` keys of this key's slot, which is being moved; returns how many.
+    /// During a move: moves up to `most` keys of the slot of `key`. Returns the number of moved keys.
     #[track_caller]
     pub(crate) fn move_keys(&self, key: &str, from: usize, to: usize, most: usize) -> usize {
         let keys: Vec<String> = self.0[from].query(&["CLUSTER", "GETKEYSINSLOT", &self.slot(key), &most.to_string()]);

@@ -25,7 +25,7 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// How a call has ended, and its output, except the lines that the test had read before.
+/// How a call has ended, and its output without the lines that the test had read before.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
@@ -212,12 +212,12 @@ impl Test {
         self
     }
 
-    /// Standard error becomes this terminal, of which the call is the foreground job.
+    /// Standard error becomes this terminal. The call is the foreground job of the terminal.
     pub(crate) fn at_terminal(self, terminal: impl Into<Stdio>) -> Test {
         self.leads_session().stderr_to(terminal)
     }
 
-    /// The call leads a session, whose terminal is the call's standard error.
+    /// The call leads a session. The call's standard error is the terminal of this session.
     pub(super) fn leads_session(mut self) -> Test {
         self.at_terminal = true;
         self
@@ -329,11 +329,12 @@ impl Test {
     /// The call as a plain command: without a terminal and with default actions for signals, unless the test says
     /// otherwise.
     ///
-    /// Only a call with a terminal gets a session of its own. With autogroups (sched(7)), Linux shares the processors
-    /// among sessions first, and Linux 6.18 let new sessions wait for a processor for seconds while an old session
-    /// computed. A call without a terminal leads a group of the test's session. When the leader of such a group ends,
-    /// Linux sends SIGHUP and SIGCONT to the rest of the group if one of the group's processes is stopped (setpgid(2)).
-    /// So a test that leaves a process stopped starts this process by setsid, or lets this process ignore SIGHUP.
+    /// Only a call with a terminal gets a session of its own. In a new session, a call could wait for seconds: with
+    /// autogroups (sched(7)), Linux 6.18 gave new sessions no processor while an old session computed.
+    ///
+    /// A call without a terminal leads a process group of the test's session. If a process of the group is stopped when
+    /// the leader ends, Linux sends SIGHUP and SIGCONT to the rest of the group (setpgid(2)). So a test that leaves a
+    /// process stopped starts this process by setsid, or lets this process ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
@@ -380,7 +381,7 @@ impl Test {
         running
     }
 
-    /// As [`Test::ready`]; the job's standard input ends when the test drops the writer that this returns.
+    /// As [`Test::ready`]. The job's standard input ends when the test drops the returned writer.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();

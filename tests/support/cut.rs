@@ -44,7 +44,7 @@ fn clock() -> i64 {
 pub(crate) struct Cut {
     /// In milliseconds.
     pub(crate) ttl: u64,
-    /// How many processes the job has. 0: four, one of them an orphan in a session of its own.
+    /// The number of the job's processes. 0 stands for four processes, one of them an orphan in a session of its own.
     pub(crate) processes: usize,
     /// The processes are a line: each is the child of the process before, in a session of its own.
     pub(crate) line: bool,
@@ -54,14 +54,14 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// A few processes, and a lease with the largest margin, a second: within this time even a slow machine kills the
-    /// job.
+    /// A few processes, and the largest margin between KILL and the lease's end: one second. Even a slow machine kills
+    /// the job within a second.
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 
-    /// Starts the job, and takes the server away when the job has been ready for `after`. Returns how many milliseconds
-    /// of the lease were left on the server when the job's last process was dead; none if the machine was too busy to
-    /// start the job in time.
+    /// Starts the job, and takes the server away when the job has been ready for `after`. Returns the milliseconds from
+    /// the death of the job's last process to the expiry of the key; None if the machine was too busy to start the job
+    /// in time.
     fn make(self, redis: &Redis, number: usize, after: Duration) -> Option<i64> {
         let lock = format!("lock-{number}");
         let proxy = Proxy::new(redis, Mode::Pass);
@@ -121,8 +121,8 @@ impl Cut {
             proxy.set(Mode::BlackHole);
             // Requests under way arrive during this pause, which is short beside the life of the job.
             std::thread::sleep(ms(60));
-            // The server answers after `clock()`, so no sum is later than the expiry, and the largest is hardly
-            // earlier.
+            // The server answers after `clock()`, so a sum may be a little too early, but never too late. The largest
+            // sum is the best.
             (0..5).map(|_| clock() + pttl()).max().unwrap()
         };
         if self.besides == Besides::Stopped {
@@ -137,8 +137,8 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // Too many processes for a descriptor each. Only the job reads this pipe: when the pipe has no reader,
-                // all are dead.
+                // The job has too many processes to watch each by a descriptor. Instead: only the job reads this pipe,
+                // so all processes are dead when the pipe has no reader.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -150,16 +150,16 @@ impl Cut {
             assert!(stopped(redlock));
             send(redlock, Signal::SIGCONT);
         }
-        // With its connections closed, redlock need not wait for answers that will not come.
+        // This closes redlock's connections, so redlock does not wait for answers that will not come.
         proxy.set(Mode::Cut);
         if self.server_stopped {
             redis.resume();
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock reports a death as late if redlock notices the death after the end of validity, which is the expiry
-        // less the drift (1 % and 2 ms). If the keeper is stopped, redlock may need ttl/25 to notice the death: a job
-        // that was dead ttl/25 before this end must not be reported as late.
+        // redlock calls a death late if it notices the death after the end of validity. The drift (1 % and 2 ms) lies
+        // between this end and the expiry. If the keeper is stopped, redlock may need ttl/25 to notice a death. Thus a
+        // death more than ttl/25 before the end of validity must not be called late.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -171,8 +171,8 @@ impl Cut {
     }
 }
 
-/// Runs `look` with the highest priority, where permitted: a thread that looks too late would count a timely death as a
-/// late one.
+/// Runs `look` with the highest priority, where permitted. With a low priority, `look` might see a timely death too
+/// late.
 fn urgently<T>(look: impl FnOnce() -> T) -> T {
     // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
     let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -190,7 +190,7 @@ fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
 }
 
-/// Waits until the job is up; false if a very busy machine was too late for the lease.
+/// Waits until the job is ready; false if the lease ended first, on a very busy machine.
 fn ready(job: &Running, processes: usize) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
     eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));

@@ -51,8 +51,8 @@ pub(crate) const POLL: i64 = libc::SYS_ppoll;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
-/// System calls that the filter lets pass: for the C library's memory and locks, to end a process, to return from a
-/// signal, and sendmsg, by which a process reports to the supervisor.
+/// System calls that the filter lets pass. They manage memory and locks for the C library, end a process or return from
+/// a signal. The last, sendmsg, reports to the supervisor.
 const PASSED: [i64; 10] = [
     libc::SYS_brk,
     libc::SYS_exit,
@@ -169,8 +169,8 @@ fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     }
 }
 
-/// Makes the kernel report each later call of this process, apart from [`PASSED`], to the supervisor behind this
-/// socket. Async-signal-safe.
+/// From now on the kernel reports each system call of this process, apart from [`PASSED`]. The supervisor, at the other
+/// end of this socket, gets the reports. Async-signal-safe.
 fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let passed = PASSED.map(|call| call as u32);

@@ -128,7 +128,7 @@ fn monitor_and_counters_show_what_was_asked() {
     assert!(monitor.lines(&redis).iter().any(|line| line.contains("lua] \"GET\" \"a\"")));
 }
 
-/// Sends a PING, and returns the first line that comes back, or as much of it as comes.
+/// Sends a PING. Returns the first line of the answer, or its beginning if the rest does not come.
 fn ping(proxy: &Proxy) -> String {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let _ = stream.write_all(b"PING\r\n");

@@ -125,7 +125,7 @@ pub(crate) fn teach_scripts(redis: &Redis) {
     }
 }
 
-/// One line of the form that every message has, with each of these texts in it.
+/// A message: one line that begins with "redlock: " and has each of these texts in it.
 pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     let what = format!("one line of redlock's with {fragments:?}");
@@ -141,8 +141,8 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// The output of a call with these arguments: the message alone, or, with --wait or --timeout, the message as the last
-/// line.
+/// The output of a call with these arguments: only the message. With --wait or --timeout, other lines may come before
+/// the message.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
         true => at_last(message),
@@ -159,8 +159,7 @@ pub(crate) fn at_last(message: Pattern) -> Pattern {
     })
 }
 
-/// Any number of redlock's lines, or no line; each line has one of these texts in it. The moment decides how much
-/// redlock says.
+/// Any number of lines from redlock, or no line: the number depends on timing. Each line has one of these texts in it.
 pub(crate) fn perhaps<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     when(format!("perhaps lines of redlock's, each with one of {fragments:?}"), move |text| {
@@ -214,8 +213,8 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// A `run -q` whose job has begun, with the status that `run` must end with. The job ends when the returned writer is
-/// dropped, or, with status 76, by the loss of its lease.
+/// A `run -q` whose job has begun. `status`: the expected status of `run`. The job ends when the returned writer is
+/// dropped; if the status is 76, the job ends by the loss of its lease.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

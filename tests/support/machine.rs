@@ -68,14 +68,14 @@ pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A pair of Unix stream sockets, both in blocking mode: the second takes nothing more.
+/// A pair of Unix stream sockets, both in blocking mode. The second takes no more bytes.
 pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     let (reader, writer) = UnixStream::pair().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// A terminal that takes only `room` bytes more: its master, which nobody reads, and its slave, the end for programs.
+/// A terminal that takes only `room` more bytes. Returns its master, which nobody reads, and its slave for programs.
 pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
     static CAPACITY: OnceLock<usize> = OnceLock::new();
     let fill = |most: usize| {
@@ -115,7 +115,7 @@ where
     fcntl(target, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
 }
 
-/// These options of `unshare`, with `-r` if this user needs it; none if this machine allows no such namespace.
+/// These options of `unshare`, with `-r` unless this user is root. None if this machine does not allow the namespace.
 pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut options = options.to_vec();
     if !nix::unistd::geteuid().is_root() {

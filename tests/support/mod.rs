@@ -58,8 +58,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should have happened at once, on a machine that is busy with the other
-/// tests.
+/// How long a test waits for something that should happen at once: the machine may be busy with other tests.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// Polls `condition` until it is true. If it is not true within `deadline`, the test fails with the text `what`.
@@ -128,8 +127,8 @@ impl Directory {
         path
     }
 
-    /// Writes a file that can be executed at once. A child process writes it: a file that is open for writing cannot be
-    /// executed, and a child that another test forks has all files open that this process has.
+    /// Writes a file that can be executed at once. A file cannot be executed while any process has it open for writing.
+    /// So a child process writes the file: children of other tests do not inherit the open files of this child.
     #[track_caller]
     pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);

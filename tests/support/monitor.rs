@@ -60,8 +60,8 @@ impl Drop for Monitor {
     }
 }
 
-/// How often each command was called since [`reset_command_calls`], calls from inside scripts included; INFO and CONFIG
-/// RESETSTAT, which these functions call, are left out.
+/// How often each command was called since [`reset_command_calls`], by clients and by scripts. INFO and CONFIG
+/// RESETSTAT are left out: the two functions here call them.
 pub(crate) fn command_calls(redis: &Redis) -> BTreeMap<String, u64> {
     let info: String = redis.query(&["INFO", "commandstats"]);
     let entries = info.lines().filter_map(|line| {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Kills the process when the thread that starts it ends: no server outlives a test binary that was itself killed.
+/// Kills the process when the thread that starts it ends: so if a test binary is killed, its servers die as well.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and the closure calls nothing else.
     unsafe {
@@ -48,7 +48,7 @@ pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     line.map(|line| line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Processes, children of the test or not. A test can wait for their ends, and notices each end at once.
+/// Processes that a test watches, even if they are not its children. The test can wait until they have ended.
 #[derive(Debug)]
 pub(crate) struct Watched(Vec<OwnedFd>);
 

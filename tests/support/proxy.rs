@@ -19,13 +19,13 @@ pub(crate) enum Mode {
     Pass,
     /// Passes everything on, this much later in each direction.
     Delay(Duration),
-    /// As `Delay`, but whatever comes before this moment is treated as if it came at this moment.
+    /// Holds everything back until this moment. From then on delays everything, as `Delay` does.
     Hold(Instant, Duration),
     /// Accepts connections, and swallows all bytes: nothing arrives, nothing comes back.
     BlackHole,
     /// Requests arrive, their replies are swallowed.
     LoseReplies,
-    /// Closes every connection, new ones at once.
+    /// Closes all connections, and every new connection at once.
     Cut,
     /// Requests arrive; replies come one byte at a time, this far apart.
     Drip(Duration),
@@ -33,11 +33,11 @@ pub(crate) enum Mode {
     Garbage(Vec<u8>),
     /// Answers each request with this error itself.
     Refuse(String),
-    /// Requests arrive and are executed; instead of their replies comes this error.
+    /// Requests arrive, and the server executes them. The client gets this error instead of each reply.
     Misreport(String),
-    /// Requests arrive; of the first reply only half comes back, and then the connection is closed.
+    /// Requests arrive. Half of the first reply comes back; then the proxy closes the connection.
     HalfReply,
-    /// As `HalfReply`, but the connection is reset.
+    /// Requests arrive. Half of the first reply comes back; then the proxy resets the connection.
     Reset,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Break {
     End,
     /// The client gets the end of the connection; all that the client sends still arrives.
     HalfEnd,
-    /// All connections that are open stay open, and nothing goes through them any more.
+    /// Nothing goes through the present connections any more, but they stay open.
     BlackHole,
 }
 
@@ -76,10 +76,9 @@ struct Shared {
     ended: AtomicBool,
     /// Connections with a number below this are half-open.
     half_open: AtomicUsize,
-    /// Connections of clients. The threads that pass bytes on own them, so a connection is closed when its threads have
-    /// ended.
+    /// Connections of clients. Each connection belongs to its pumps: when their threads end, the connection is closed.
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// How many bytes clients still send until a connection breaks, and how the connection breaks; None: none breaks.
+    /// After this many more bytes from clients, a connection breaks in this way. None: no connection breaks.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
@@ -157,8 +156,7 @@ impl Proxy {
         }
     }
 
-    /// New connections lead to another server, as when a name or an address moves; open connections stay where they
-    /// are.
+    /// From now on new connections lead to `target`, as if a host name had moved. Open connections stay where they are.
     pub(crate) fn move_to(&self, target: &Redis) {
         *self.shared.targets.lock().unwrap() = vec![Target::Unix(target.socket())];
     }
@@ -168,15 +166,14 @@ impl Proxy {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
-    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New
+    /// Makes the present connections half-open: nothing goes through them any more, but they are not closed. New
     /// connections work.
     pub(crate) fn half_open(&self) {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
 
-    /// Ends one direction of all open connections, as seen from the proxy. `Write`: the client gets no reply any more,
-    /// but its requests still arrive. `Read`: no request arrives any more, and the server gets the end of the
-    /// connection.
+    /// Ends one direction of all open connections. `Write`: the client gets no reply any more, but its requests still
+    /// arrive. `Read`: no request arrives any more, and the server sees the connection end.
     pub(crate) fn half_close(&self, direction: Shutdown) {
         for stream in self.shared.open.lock().unwrap().iter().filter_map(Weak::upgrade) {
             let _ = stream.shutdown(direction);
@@ -188,13 +185,13 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many chunks of whatever length clients have sent, without those on half-open connections.
+    /// The number of chunks from clients. A chunk may have any length. Half-open connections do not count.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// Counts the bytes that clients send from now on, and breaks the connection that carries byte `byte`, right behind
-    /// this byte. New connections work.
+    /// Counts the bytes that clients send from now on. When byte number `byte` has passed, its connection breaks. New
+    /// connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
     }
@@ -204,12 +201,12 @@ impl Proxy {
         *self.shared.breaks.lock().unwrap() = None;
     }
 
-    /// How many bytes clients have sent, without those on half-open connections.
+    /// The number of bytes from clients. Half-open connections do not count.
     pub(crate) fn requested(&self) -> usize {
         self.shared.requested.load(Ordering::SeqCst)
     }
 
-    /// How many bytes went back to clients, without those in the modes `Refuse`, `HalfReply` and `Reset`.
+    /// The number of bytes that went back to clients. The modes `Refuse`, `HalfReply` and `Reset` do not count.
     pub(crate) fn replied(&self) -> usize {
         self.shared.replied.load(Ordering::SeqCst)
     }
@@ -282,8 +279,8 @@ impl Shared {
         );
     }
 
-    /// The part of this chunk that still arrives at the server, if the connection breaks in this chunk. None if the
-    /// connection does not break here, or breaks by [`Break::HalfEnd`]: then the whole chunk arrives.
+    /// Breaks the connection, if the break is due in this chunk. Returns the part of the chunk that still arrives. None
+    /// if the whole chunk arrives: no break is due, or the break is a [`Break::HalfEnd`].
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;
@@ -380,7 +377,7 @@ impl Read for Client {
 /// How many requests begin in this chunk.
 fn requests(mut chunk: &[u8]) -> usize {
     let mut count = 0;
-    // The number between this mark and the end of the line, and the rest behind the line.
+    // Reads a first line such as `*3\r\n`, with the mark `*`. Returns the number, and the bytes behind the line.
     fn number(chunk: &[u8], mark: u8) -> Option<(usize, &[u8])> {
         let end = chunk.windows(2).position(|pair| pair == b"\r\n")?;
         let digits = std::str::from_utf8(chunk[..end].strip_prefix(&[mark])?).ok()?;

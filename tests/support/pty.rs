@@ -41,7 +41,7 @@ impl Terminal {
         Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
     }
 
-    /// A terminal with a shell in which people edit their lines (bash, zsh or fish), without the user's configuration.
+    /// A terminal with a shell that has a line editor: bash, zsh or fish. The user's configuration is not read.
     #[track_caller]
     pub(crate) fn editing<W: Where + ?Sized>(servers: &W, shell: &str) -> Terminal {
         let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");
@@ -69,7 +69,7 @@ impl Terminal {
         terminal
     }
 
-    /// Gives the terminal another size, as a person does who drags the window's corner.
+    /// Gives the terminal another size, as if a person had dragged the window's corner.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: TIOCSWINSZ reads one winsize.
@@ -85,8 +85,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until `text` stands in output that no earlier wait has returned. Returns this new output up to the end of
-    /// `text`.
+    /// Waits until the new output has `text`. Returns the new output up to the end of `text`. The next wait starts
+    /// there.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {
@@ -114,8 +114,8 @@ impl Terminal {
         status.trim_end_matches('.').parse().unwrap()
     }
 
-    /// True if the terminal's keys go to the shell, and the terminal gives whole lines, echoes, and makes signals of
-    /// keys.
+    /// True if the terminal's keys go to the shell, and the terminal is in its usual mode: it waits for whole lines,
+    /// echoes keys, and turns Ctrl-C into a signal.
     pub(crate) fn shell_has_the_terminal(&self) -> bool {
         let flags = tcgetattr(&self.keys).unwrap().local_flags;
         self.foreground() == self.shell.id() && flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)

@@ -1,4 +1,4 @@
-//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter once all earlier waiters are in line, so the
+//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter when all earlier waiters are in line, so the
 //! order is known. `Contenders` compete for the lock.
 
 use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
@@ -27,7 +27,7 @@ impl Line {
         redis.query(&["ZRANGE", Line::QUEUE, "0", "-1"])
     }
 
-    /// How many waiters would hear this node call them.
+    /// The number of waiters that are subscribed on this node.
     #[track_caller]
     pub(crate) fn listeners(redis: &Redis) -> usize {
         redis.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "{redlock:backup}:\u{1f}w:*"]).len()
@@ -62,7 +62,7 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes have the same new token in place of `token`, and returns the new token.
+    /// Waits until most of the nodes have the same token, and this is not `token`. Returns the new token.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -84,7 +84,7 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// Starts `count` jobs, each when the jobs before it are in line; `in_line` counts the waiters.
+    /// Starts `count` jobs. Each job is started when the jobs before it are in line. `in_line` counts the waiters.
     #[track_caller]
     pub(crate) fn join<W: Where + ?Sized>(servers: &W, count: usize, in_line: impl Fn() -> usize) -> Numbered {
         let directory = Arc::new(Directory::new());
@@ -130,7 +130,7 @@ impl Contenders {
     /// Starts `count` callers, each with `jobs` jobs and these arguments of `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
-        // The kernel frees the lock of the file `busy` when the job ends, in whatever way.
+        // However the job ends, the kernel then frees the lock of the file `busy`.
         let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
         std::fs::write(directory.path().join("job"), job).unwrap();
         let script = format!(

@@ -18,7 +18,7 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// The server tells an uptime that is this many seconds too long.
+    /// The uptime that the server tells is this many seconds too long.
     age: i64,
     network: Option<Arc<Network>>,
 }
@@ -159,8 +159,8 @@ impl Redis {
         Redis::aged(count, 0)
     }
 
-    /// Several servers that say they were started this many seconds ago; less than 0: in the future, as after a clock
-    /// was set back.
+    /// Several servers. Each says that it was started this many seconds ago. A negative number means a start in the
+    /// future, as after a clock was set back.
     pub(crate) fn aged(count: usize, seconds: i64) -> Vec<Redis> {
         let servers: Vec<Redis> = (0..count).map(|_| Redis::launch_aged(&[], None, seconds)).collect();
         servers.iter().for_each(Redis::ready);
@@ -171,7 +171,7 @@ impl Redis {
         servers
     }
 
-    /// A server whose wall clock can be set, and that says it was started this many seconds ago.
+    /// A server whose wall clock can be set. The server says that it was started this many seconds ago.
     pub(crate) fn with_clock(arguments: &[&str], age: i64) -> Redis {
         let directory = Directory::new();
         std::fs::write(directory.path().join("clock"), 0_i64.to_ne_bytes()).unwrap();
@@ -343,7 +343,7 @@ impl Redis {
         self.query(&["EXISTS", key])
     }
 
-    /// All keys but the memory of runs, sorted: the memory outlives the locks, which most tests are about.
+    /// All keys but the memory of runs, sorted. Most tests are about locks, and the memory outlives the locks.
     #[track_caller]
     pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
@@ -433,7 +433,7 @@ fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// The library under which a program has other clocks: see clock.c.
+/// The library that gives a program other clocks: see clock.c.
 pub(crate) fn other_clocks() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("clock.so", include_str!("clock.c"), &["-shared", "-fPIC"]))

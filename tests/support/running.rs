@@ -52,14 +52,14 @@ impl Running {
         self.test.tag()
     }
 
-    /// All live processes of this call except the first, orphans included.
+    /// All live processes of this call, orphans included, but without the first process.
     pub(crate) fn others(&self) -> Vec<u32> {
         let mut pids = tagged(self.tag());
         pids.retain(|pid| *pid != self.pid());
         pids
     }
 
-    /// Waits for the keeper of this `run`, which redlock forks before it asks any server, and returns the keeper's pid.
+    /// Waits for the keeper of this `run`; returns its pid. (redlock forks the keeper before it asks any server.)
     #[track_caller]
     pub(crate) fn keeper(&self) -> u32 {
         let find = || {
@@ -161,7 +161,7 @@ impl Running {
         }
     }
 
-    /// As [`Running::finish`], but first waits until everything that the call has started has ended by itself.
+    /// As [`Running::finish`], but first waits until none of the call's processes is left.
     #[track_caller]
     pub(crate) fn finish_whole(mut self) -> Finished {
         self.wait(self.test.expected.deadline);
@@ -169,8 +169,8 @@ impl Running {
         self.finish()
     }
 
-    /// Waits for the end of the call, and compares the status, and the output that was not read before, with what the
-    /// test expects. Processes of the call that are left are then killed.
+    /// Waits for the end of the call. Checks the status and the output, apart from the output that the test has read.
+    /// Then kills the processes of the call that are left.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let deadline = self.test.expected.deadline;
@@ -227,7 +227,8 @@ impl Drop for Running {
     }
 }
 
-/// The output of a pipe or a terminal. A thread reads it, so that a call that writes much need not wait for the test.
+/// The output of a pipe or a terminal. A thread reads the output at once: else a call that writes much would wait for
+/// the test.
 #[derive(Clone, Debug)]
 pub(super) struct Output(Arc<(Mutex<Buffer>, Condvar)>);
 

@@ -37,12 +37,12 @@ impl Sentinels {
     pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
     const HASTY: &'static str = "sentinel down-after-milliseconds mymaster 500";
 
-    /// A primary with this many replicas; the Sentinels take a silent primary for dead only after a minute.
+    /// A primary with this many replicas. After a minute of silence, the Sentinels count the primary as dead.
     pub(crate) fn start(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }
 
-    /// As [`Sentinels::start`], but the Sentinels take a primary for dead after half a second of silence.
+    /// A primary with this many replicas. After half a second of silence, the Sentinels count the primary as dead.
     pub(crate) fn failing_over(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::HASTY)
     }
@@ -77,7 +77,7 @@ impl Sentinels {
         let wanted = replicas.to_string();
         eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
         ask(&["DEL", "replicated"], &mut connection);
-        // The test tells each Sentinel of the others: to find each other would take them seconds.
+        // The test tells each Sentinel where the other Sentinels are. They would find each other only after seconds.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         loop {
             // Another test may take one of the ports first; the Sentinel with this port then ends at once.
@@ -96,8 +96,8 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until most of the Sentinels that answer name the same primary, which is not server `old`, and the new
-    /// primary confirms this. Returns the index of the new primary.
+    /// Waits until there is a new primary, and returns its index. The new primary is not server `old`, says itself that
+    /// it is the primary, and is named by most of the Sentinels that answer.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();

@@ -20,10 +20,10 @@ impl Slow {
         let path = directory.program("slow", &format!("#!/bin/sh\n{script}\n"));
         let file = File::open(&path).unwrap();
         let slow = Slow { file, path };
-        // The kernel sends SIGURG when exec asks for the lease: SIGIO, the default, would end this process.
+        // The kernel sends a signal when exec asks for the lease. The default signal, SIGIO, would end this process.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
-        // The kernel refuses the lease while another process has the file open: a child that another test forks has a
-        // copy of the descriptor until exec.
+        // The kernel refuses the lease while another process has the file open. A child of another test has the file
+        // open, too, between fork and exec.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
         slow
     }

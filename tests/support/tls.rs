@@ -45,7 +45,7 @@ impl Authority {
         Certificate { certificate: self.0.path().join(certificate), key: self.0.path().join(key) }
     }
 
-    /// Runs openssl, which also makes a new key in the file `new_key`, if one is named.
+    /// Runs openssl. With `new_key`, openssl also writes a new key into the file of this name.
     fn openssl(&self, arguments: &[&str], new_key: Option<&str>) {
         let mut command = Command::new("openssl");
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
@@ -70,7 +70,7 @@ impl Certificate {
     }
 }
 
-/// A server that speaks TLS on a port of `localhost`, and plainly on its Unix socket, for the test itself.
+/// A server that speaks TLS on a port of `localhost`. The test itself uses the Unix socket, without TLS.
 #[derive(Debug)]
 pub(crate) struct Tls {
     pub(crate) redis: Redis,

@@ -1,5 +1,6 @@
-//! The build script: puts each Lua script together from its files. A line `-- include a, b`, or, at the head of a file,
-//! `-- needs a`, becomes the text of those files that the script does not have yet; keys.lua stands first in all.
+//! The build script: puts each Lua script together from its files. Each script begins with keys.lua. A line
+//! `-- include a, b` stands for the text of a.lua and b.lua. A line `-- needs a`, at the head of a file, stands for the
+//! text of a.lua. A file that the script already has is left out.
 
 use sha1_smol::Sha1;
 use std::{env, fs, io};
@@ -22,8 +23,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a file and the files that it includes, unless the script has them. Leaves out comment lines and indentation: a
-/// server reads only 16 kB from a client that has gone, and a TAKE and the UNDO behind it have to fit in that.
+/// Adds a file, and the files that this file includes. Skips each file that the script already has. Leaves out comment
+/// lines and indentation: a TAKE and its UNDO must fit into the 16 kB that a server reads from a client that has gone.
 fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::Result<()> {
     if included.iter().any(|file| file == name) {
         return Ok(());

@@ -1,15 +1,16 @@
--- Writes the end of a run into the log and into RUNS; no other file adds a run to the log. A script calls these
--- functions by pcall, and after its main writes: a server out of memory refuses a script's first write only.
--- RUNS has success, failure: the last run of each kind; succeeded, failed: their numbers; once, once_before: see
--- release.lua; cut: set when the log is first cut; forced: an object whose y and b say who ended the leases of all
--- holders by force, and when.
--- A run (see grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if
--- it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration
--- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with no outcome the lease ran out. y is the
--- user@host that has revoked the lease. Quotes inside values are escaped, so `"b":"` is always the name of a field.
+-- Writes the end of a run into the log and into RUNS. No other file adds runs to the log. A script calls these
+-- functions by pcall, after its main writes: a server out of memory refuses only a script's first write.
+-- RUNS has success, failure (the last run of each kind), succeeded, failed (the number of each), once, once_before (see
+-- release.lua), cut (set when the log is first cut), forced (an object: y says who ended the leases of all holders by
+-- force, b when).
+-- A run (see grant.lua) has t (token), b (began, ms), f (fence), i (slot), h (host), p (pid), u (user), l (label), w
+-- (waited, ms), q (if it had --once-per), a (if acquire took the lease), n (how many runs the log keeps, if not 20).
+-- An ended run also has d (duration, ms) and an outcome: x (exit status), s (signal) or o (another outcome). Without an
+-- outcome, the lease ran out. y is the user@host that revoked the lease. Quotes inside values are escaped, so `"b":"`
+-- is always the name of a field.
 
--- The run, with this duration (ms, number or text) and outcome (`word`) instead of those that it has. 'expired' comes
--- with a status (`code`), which was told after the lease had run out.
+-- Returns the run with this duration (ms, number or text) and outcome (`word`), in place of its old duration and
+-- outcome. With 'expired', `code` is the exit status that was told after the lease had run out.
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
   if word == 'exited' then outcome = '","x":"' .. code .. '"'
@@ -21,8 +22,8 @@ local function with_end(run, duration, word, code, by)
   return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 
--- Puts ended runs, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2 calls, and
--- two more if the log is full.
+-- Puts ended runs, in the order of their ends, in front of the log. Cuts the log to the newest `most` runs.
+-- Cost: 2 calls, and two more if the log is full.
 local function push(runs, most)
   local over = redis.call('LPUSH', LOG, unpack(runs)) - most
   if over > 0 then
@@ -41,8 +42,9 @@ local function most_of(run)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 
--- Records that the run of this token has ended. `sorted` (sorted_at of memory.lua) takes the runs that ended later out
--- of the log, to be written again behind this run; nil: the run is the last to end. Cost: 6 calls.
+-- Records that the run of this token has ended. If other runs may have ended later, `sorted` (see sorted_at in
+-- memory.lua) takes these runs out of the log, to be written again after this run. `sorted` is nil if this run is the
+-- last to end. Cost: 6 calls.
 local function end_run(token, run, duration, word, code, by, sorted)
   redis.call('HDEL', OPEN, token)
   redis.call('ZREM', ENDS, token)

@@ -5,8 +5,8 @@
 --      node has forgotten the hold), note (the key by which release.lua tells of the release; nil: none)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
 --      released, gone (node), other (holders)
--- The expiry of the fencing counter is renewed only with the run in the memory: a lease of more than 100 days without a
--- run may outlast the counter.
+-- Renews the expiry of the fencing counter only if the memory has the run. Without a run, a lease of more than 100 days
+-- may outlast the counter.
 -- Reads K, L, H, INFO; writes K, L, H and ENDS (for a member its record, M and P). Cost: 11 calls.
 -- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)

@@ -5,10 +5,10 @@
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end
 local fence, count = tonumber(ARG.fence), counter(ARG.slot)
--- A counter that is ahead of a shared lease does no harm: the next writer's number is larger than the counter.
+-- A counter above the fencing token of a shared lease does no harm: the next writer's number exceeds the counter.
 if count > fence and claim ~= 'shared' then return answer_from_reads('higher') end
 set_counter(digits(math.max(count, fence)), ARG.slot)
 local record = record_of(ARG.token)
--- A record created here would never expire.
+-- If HSET created a record, the record would never expire.
 if redis.call('EXISTS', record) == 1 then redis.call('HSET', record, 'fence', ARG.fence) end
 return answer('raised')

@@ -1,8 +1,8 @@
--- Grants a lease to ARG.token for ARG.ttl, and begins the lease's run; no other file does. Straight-line code, for
--- speed. The including script sets fence (the fencing token), count (the new value of the counter), slot, since (us)
--- and began (ms), the moment of the grant; for a member also mark (the value that K gets if the lock is free) and list
--- (the function list_member). The run is a JSON object whose values are texts, without spaces between its parts.
--- ARG.entry is the part of the run that redlock knows (run.rs).
+-- Grants a lease to ARG.token for ARG.ttl, and begins the lease's run. No other file grants leases. Straight-line code,
+-- for speed. The including script sets fence (the fencing token), count (the new value of the counter), slot, since
+-- (the moment of the grant, us) and began (the same moment, ms). For a member it also sets mark (the value that K gets
+-- if the lock is free) and list (the function list_member). The run is a JSON object whose values are texts, without
+-- spaces between its parts. ARG.entry is the part of the run that redlock knows (run.rs).
 if value == false then
   value = mark or ARG.token
   redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
@@ -18,7 +18,7 @@ else
   redis.call('SET', F, count, 'PX', FENCE_MS)
   redis.call('PEXPIRE', L, ARG.ttl)
 end
--- A failure to write the memory fails no grant.
+-- If the memory of runs cannot be written, the grant still succeeds.
 if ARG.entry then
   local run = '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence
     .. (slot and '","i":"' .. slot or '') .. '",' .. string.sub(ARG.entry, 2)

@@ -1,6 +1,6 @@
 -- Tells the newest hold of a lease: the hold that the lease's own token releases.
 -- ARG: token
--- Answers: newest (hold, entered: the larger, the later), gone (node), other (holders)
+-- Answers: newest (hold, entered: a number that grows with each entry), gone (node), other (holders)
 -- Reads K and H. Cost: 4 calls.
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end

@@ -1,10 +1,10 @@
--- Tells who has a lock and who waits for it. Changes nothing, but forgets members that have run out (state.lua).
+-- Tells who has a lock and who waits for it. Changes nothing, but state.lua forgets members whose lease has ended.
 -- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to name), named (a token: its
 --      holder is named too), waiters (how many to name; nil: none)
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, each with holds;
 --      waiting, clock); clock is in ms;
---      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (for each 1 if it listens,
---      else 0; nil if that cannot be asked)
+--      if ARG.waiters is given: waiters (name, ticket, name, ticket, ...; the first in line), listening (1 for each
+--      waiter that listens, 0 for each that does not; nil if PUBSUB is refused)
 -- Cost: 7 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))

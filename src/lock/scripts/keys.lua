@@ -1,22 +1,23 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
--- key. A script spends most of its time on creating functions. So this file has only one function, and take.lua and
--- release.lua do their usual case first, and include the functions for the other cases behind that (build.rs).
+-- key. Creating functions takes most of a script's time. So this file has only one function. take.lua and release.lua
+-- first do the usual case, without functions; the functions for other cases are included further down (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> its time of entry in us; base -> 0), members (sorted set: token -> deadline in ms),
 --       slots (sorted set: token -> slot), fences (hash: slot -> counter; all -> the largest of these counters)
 -- A lock that members hold has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
 -- takes the mark for its own token. With a mark, the key members lists the leases, `member:TOKEN` is the record of a
--- lease, and the key lease has the fields `longest` (the longest ttl), `revoked` (when, in us, and by whom: revokes all
--- members that were granted before) and `some_kept` (a member was kept after its job had ended).
+-- lease, and the key lease has the fields `longest` (the longest ttl), `revoked` (a time in us, and a user: older
+-- members are revoked) and `some_kept` (a member was kept after its job had ended).
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is exclusive, shared or slots:L, nil for a command that
 --       takes no lease. The head of a script names its other arguments. A missing argument is nil.
--- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value,
--- left (ms; -1: never expires), the fields of the record and now (us), for a member also its claim and slot; of a key
--- of another type only type and left. With members there are `members` (their number), `next` (ms until the first runs
--- out) and `longest`. `node` is uptime (s), a space, and run_id; both '' if INFO is refused.
--- The keys of the memory of runs are not in KEYS, which keeps requests short: a server reads only 16 kB after its
--- client has gone (build.rs).
+-- Answers are name, value, name, value too, and always have an `outcome`. `holders` has such a list for each holder:
+-- value, left (ms; -1: never expires), now (us), the fields of the record; for a member its claim and slot, too. For a
+-- key of another type the list has only type and left. If members hold the lock, the answer has `members` (their
+-- number), `next` (ms until the first lease of a member ends) and `longest`. `node` is uptime (s), a space, and run_id;
+-- both '' if INFO is refused.
+-- The keys of the memory of runs are not in KEYS, to keep requests short: a server reads only 16 kB after its client
+-- has gone (build.rs).
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each
 --   token in open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits (sorted
 --   set: host -> when it came last, in ms, then a digit for the result: see note_visit in take.lua), errors (list, the
@@ -30,9 +31,9 @@ for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- How long keys outlive their last use: QUEUE_MS the queue; FENCE_MS the fencing counters, the register of --newest and
--- the open runs; LOG_MS the ended runs, their errors and the visits. The expiry of ended runs is renewed when fewer
--- than 100 of the 101 days are left, so these keys outlive the last run by at least 100 days.
+-- How long keys outlive their last use. QUEUE_MS is for the queue. FENCE_MS is for the fencing counters, the largest
+-- number of --newest, and the open runs. LOG_MS is for the ended runs, their errors, and the visits: their expiry is
+-- renewed when fewer than 100 of the 101 days are left, so they outlive the last run by at least 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.
@@ -43,9 +44,9 @@ local ms = string.sub(us, 1, -4)
 -- The value of the lock, a token or a mark: false when it is free, an error when the key is of another type.
 local value = redis.pcall('GET', K)
 
--- Returns the field `node` of an answer; the seconds since the server's start (below zero if the clock was set back to
--- before the start); the server's run_id. If INFO is refused, the seconds are nil, and the run_id is ''. Cost: INFO, as
--- much as five other calls.
+-- Returns three values: the field `node` of an answer, the seconds since the server's start, and the server's run_id.
+-- The seconds are negative if somebody has set the clock to a time before the start. If INFO is refused, the seconds
+-- are nil, and the run_id is ''. Cost: INFO, as much as five other calls.
 local function node()
   local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
   if type(info) == 'string' then

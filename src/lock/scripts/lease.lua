@@ -13,15 +13,15 @@ local function find_hold(token, hold)
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
 end
 
--- The rest of the lease (ms) of this token, which has the lock; -1 if the lease never expires.
+-- The time (ms) until the lease of this token ends; -1 if the lease never expires. The token must have the lock.
 local function until_end(token)
   if claim then return redis.call('ZSCORE', M, token) - now end
   return redis.call('PTTL', K)
 end
 
--- The user who revoked a lease; nil or false if nobody has. `by` and `since` are fields of the lease's record: the user
--- who revoked this lease alone, and the time of the grant (us). A revocation of all members counts for leases that were
--- granted before. (A lease from the future was granted before the clock was set back.)
+-- The user who revoked a lease; nil or false if nobody has. `by` and `since` are fields of the lease's record. `by` is
+-- the user who revoked this lease alone, `since` is the time of the grant (us). A revocation of all members counts for
+-- each lease granted before it. (A lease from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -30,7 +30,7 @@ local function revoked_by(by, since)
   return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
 end
 
--- The record of the lease of this token, which has the lock; empty for a lease of another library.
+-- The record of this token's lease; empty for a lease of another library. The token must have the lock.
 local function read_record(token)
   local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
   if record[1] ~= (claim and token or value) then record = {} end
@@ -42,8 +42,8 @@ local function count_holds()
   return math.max(redis.call('ZCARD', H), 1)
 end
 
--- The answer of a script that may have written nothing. This HDEL changes nothing, but fails on a replica, which must
--- not answer.
+-- The answer of a script that may have written nothing. A replica must not answer: this HDEL changes nothing, but fails
+-- on a replica.
 local function answer_from_reads(outcome, fields)
   local refused = redis.pcall('HDEL', L, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
@@ -62,8 +62,8 @@ local function holder(token)
   return flat(fields)
 end
 
--- The holders of the lock, as the fields of an answer: at most `most` members (nil: all), including the member that
--- lasts longest.
+-- The holders of the lock, as the fields of an answer. There are at most `most` members (nil: all), including the
+-- member that lasts longest.
 local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
@@ -89,7 +89,7 @@ local function is_vacant()
   return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
 end
 
--- The answer about a lease that is not here: gone if there is room for the lease, other if others have the lock.
+-- The answer about a lease that is not here: `gone` if there is room for the lease, `other` if others have the lock.
 local function answer_without_lease()
   if is_vacant() then
     return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
@@ -97,8 +97,8 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- Writes into the memory that the lease of this token ends ttl ms from now, if its run is there. A run may last longer
--- than 100 days, so the expiry of the open runs and of the counters is renewed too.
+-- If the memory has an open run of this token, sets the deadline of the run's lease to ttl ms from now. A run may last
+-- longer than 100 days, so the keys of open runs and of counters get a new expiry too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
@@ -121,15 +121,15 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Makes the lease last at least for ARG.ttl, else for the ttl with which it was taken, else for ARG.default. A lease
--- that is kept after its job has ended is not extended, since the request is late. The release of a hold takes no
--- extension back, since other holds may count on the extension by then.
+-- Makes the lease last at least for ARG.ttl. Without ARG.ttl, the ttl in the record counts; if that is missing too,
+-- ARG.default. A lease that is kept after the end of its job is not extended, since the request is late. The release of
+-- a hold does not undo an extension: other holds may count on the extension by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 
--- A score behind all others of a sorted set: the time (us), or one more than the last score if that is larger.
+-- A score that is larger than all scores of a sorted set: the time (us), but at least the last score plus one.
 local function behind_all(set)
   local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
   return digits(math.max(us, (tonumber(last) or 0) + 1))
@@ -146,19 +146,21 @@ local function add_hold(hold)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 
--- The fencing counter of this slot ('all': the largest of any slot; nil: the counter of the name); 0 if there is none.
+-- The fencing counter of this slot; 0 if there is none. For 'all', the largest counter of any slot. Without a slot, the
+-- counter of the lock.
 local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Sets the counter of this slot, and raises the counter of all slots to it; without a slot, sets the name's counter.
+-- Sets the fencing counter of this slot to n, and raises the counter 'all' to at least n. Without a slot, sets the
+-- counter of the lock.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
   redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Adds ARG.token, whose record is there, to the members for ARG.ttl, and sets the counter.
+-- Adds ARG.token to the members for ARG.ttl, and sets the fencing counter. The record of the token must be there.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
   members.set_longest(tonumber(ARG.ttl))

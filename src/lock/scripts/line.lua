@@ -4,7 +4,7 @@
 -- PUBLISH, SET; and one more PUBLISH if there is a second in line.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
--- Deletes the lease of this token, which has the lock.
+-- Deletes the lease of this token. The lease must have the lock.
 local function drop(token)
   if claim then
     members.forget({token})
@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if the take had been granted. If the user may not run DEL, the take wrote K and then failed, and
--- this function cannot delete K either: K then expires at once.
+-- Undoes a take; true if the take had been granted. If the user has no right to DEL, K cannot be deleted: K then
+-- expires at once. (The take of such a user wrote K, and failed after that.)
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -37,14 +37,16 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first in line that listens, and reserves the lock for this waiter. If the first does not fit, or the lock
--- is reserved already (a new reservation would overwrite the old one), only tells the first to keep watch, and returns
--- nil. Else returns the name of the called waiter, or false if the line is empty. If the first is `me`, the caller
--- itself, takes `me` out of the line and returns `me`, without a call and a reservation.
+-- Calls the first waiter in line that listens, and reserves the lock for this waiter. Returns
+-- the waiter's name;
+-- `me` if the first is the caller itself: `me` leaves the line, and is neither called nor given a reservation;
+-- false if the line is empty;
+-- nil if the first does not fit, or the lock is reserved already (a new reservation would overwrite the old one): the
+-- first is only told to keep watch.
 local function call_next(me)
-  -- The claim by which `fits` judges a waiter, from the first letter of the waiter's name. The letter of a slot does
-  -- not tell the number of slots, so a waiter for a slot counts as asking for the present number. A waiter that asks
-  -- for another number is called too, and its take is refused.
+  -- The claim of a waiter, for `fits`: the first letter of the waiter's name tells it. The letter of a slot does not
+  -- tell the number of slots, so the waiter counts as asking for the present number. If the waiter in truth asks for
+  -- another number, the waiter is called all the same, and the take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
@@ -71,8 +73,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- A server sends the later of a script's two messages first, and the call must arrive first. So the second in
-      -- line is told before the first is called, even if the first turns out to be dead.
+      -- A server sends the two messages of a script in reverse order, and `go` must arrive first. So the script tells
+      -- the second in line before it calls the first. (The first may then turn out to be dead.)
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -83,8 +85,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, a waiter has left the line, or a lease was granted that others fit
--- beside. Never fails: else the client would get an error for a release or a grant that the script has carried out.
+-- Calls the next in line: after the end of a lease, after a waiter has left the line, and after the grant of a lease
+-- beside which others fit. Never fails: else the client would get an error, though the release or the grant is done.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

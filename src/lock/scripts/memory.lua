@@ -1,5 +1,5 @@
 -- needs end
--- The ends of runs apart from the plain case: beside other runs, without a release, or by force.
+-- Ends runs in the special cases: beside other runs, without a release, or by force.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
 -- The number in this field of a run, nil if the run lacks the field, or the field has no number.
@@ -29,9 +29,9 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Prepares to write these ended runs, the first of which ended at `first` (ms). Takes out of the log the runs that
--- ended later; with `at`, also the runs in front of that position, and the run there, which is to be replaced. Returns
--- the given runs and the runs taken out, without the replaced run, in the order of their ends.
+-- Prepares to write these ended runs; `first` is the earliest of their ends (ms). Takes the runs that ended after
+-- `first` out of the log. `at` is the position of a run to replace (nil: none): takes this run out too, and all runs in
+-- front of it. Returns the given runs and the runs taken out, but not the replaced run, in the order of their ends.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -47,14 +47,14 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the run that RUNS has did not end later; or that run
--- ended in the future, since the clock was set back.
+-- True if this run replaces the last `result` (success or failure) in RUNS: the last result ended before this run, or
+-- at the same time. A last result that ended in the future is replaced as well: the clock was set back.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- Returns the argument `sorted` of end_run, for a run that may have ended before others. `at`: the run's position in
+-- Makes the argument `sorted` of end_run, for a run after which other runs may have ended. `at`: the run's position in
 -- the log; nil if the log does not have the run yet.
 local function sorted_at(at)
   return function(run, most, result)
@@ -62,10 +62,10 @@ local function sorted_at(at)
   end
 end
 
--- Ends the run of this token, whose lease was here. The run ended ARG.ended ms ago. With ARG.began, the duration is by
--- redlock's clock: the request may have waited for the server, and the server's clock may have been changed. Else
--- the duration is by the server's clock. `beside`: others may have had the lock too. A lease under which nothing ran
--- leaves no run.
+-- Ends the open run of this token. The run ended ARG.ended ms ago. With ARG.began, the duration is by redlock's clock:
+-- the request may have waited for the server, and the server's clock may have been changed. Without ARG.began, the
+-- duration is by the server's clock. `beside`: other holders may have had the lock too. If nothing ran under the lease
+-- ('unused'), the run is deleted.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -84,16 +84,16 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- The time at which force (see last_force) ended the run; nil if force was never used, or before the run began, or
--- after the run's lease had ended, at `deadline`.
+-- The time at which force ended this run. `forced` is the result of last_force, `deadline` the end of the run's lease
+-- (nil: not known). Returns nil if the last force came before the run began, or after `deadline`, or never.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
 end
 
--- Closes the runs that ended without a release: for an exclusive lease all other runs, else the runs whose lease has
--- run out. Such runs count neither as successes nor as failures. Of such runs, at most one more than the log keeps is
--- read and written.
+-- Closes the runs that ended without a release. For an exclusive lease these are all other runs, else the runs whose
+-- lease has run out. Such a run counts neither as a success nor as a failure. If there are more such runs than the log
+-- keeps, only the newest are read and written: one more than the log keeps.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

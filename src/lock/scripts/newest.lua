@@ -1,8 +1,8 @@
--- The register of --newest, for a call with a number (ARG.newest): a string, `N ms pid host label`, with the largest
--- number that stood in line or was granted, and the first caller with that number. The number only grows until
--- revoke.lua deletes the register, which lasts as long as the fencing counter (tests/model/queue/newest.rs). This file
--- sets `superseded`, the fields of the superseded answer, if a larger number is there; and `raise_newest`, which is
--- called only when the number is queued or granted.
+-- The register of --newest, for a call with a number (ARG.newest). The register is a string, `N ms pid host label`. N
+-- is the largest number that stood in line or was granted; the rest tells of the first caller with N. N only grows,
+-- until revoke.lua deletes the register. The register lasts as long as the fencing counter
+-- (tests/model/queue/newest.rs). If N is larger than ARG.newest, this file sets `superseded`: the fields of the
+-- superseded answer. This file defines `raise_newest`, which is called only when ARG.newest is queued or granted.
 -- Cost: 1 call, and 1 for raise_newest.
 local NEWEST, asked = BASE .. 'newest', tonumber(ARG.newest)
 local newest = redis.call('GET', NEWEST)

@@ -1,18 +1,18 @@
--- Releases a hold of a lease, and frees the lock with the last hold. The script may be repeated, and come late, since
--- all copies name the same hold, or none.
--- ARG: token, hold (nil: the hold that took the lease; if there are others, nothing is released, and the newest is
---      told), keep (how long the lock stays taken, ms; a late copy does not prolong it), note (the key by which the
---      process that renews the lease learns of the release, kept until the lease would have ended; nil: none)
+-- Releases a hold of a lease. The release of the last hold frees the lock. A request may be repeated, and may be late:
+-- each copy names the same hold, or no copy names a hold.
+-- ARG: token, hold (nil: the hold that took the lease; if there are other holds, nothing is released, and the answer
+--      tells the newest), keep (how long the lock stays taken, ms; a late copy does not prolong this time), note (a key
+--      that tells the renewing process of the release; lasts until the lease would have ended; nil: no note)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
---      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (an object with the last
---      lines that the job of a failed run wrote to its standard error)
---      not for a release by token: began (of the run, ms ago), entry (the run without its beginning; nil: no memory),
---      run_id (of the server, when it last confirmed the lease)
+--      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (of a failed run: an object
+--      with the last lines of the job's standard error)
+--      not for a release by token: began (how many ms ago the run began), entry (the run without its beginning; nil: no
+--      memory), run_id (the server's run_id when the server last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
---      unnoted, unwritten (the server's reason why `once`, and why the rest of the memory, could not be written)
--- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L, H (of a member its record, and its
--- part of M and P), calls the next, and writes the memory.
--- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.
+--      unnoted (why `once` could not be written), unwritten (why the rest of the memory could not be written)
+-- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L, H (for a member: its record and its
+-- entries in M and P), calls the next, and writes the memory.
+-- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if the log is full.
 -- include end
 
 -- The plain case: the job of the only hold has ended, and the line is empty.
@@ -43,14 +43,14 @@ local function failure_of(write, ...)
   if not done then return why end
 end
 
--- The run as its release tells it.
+-- The run, put together from ARG.began and ARG.entry.
 local function told_run()
   return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
 end
 
--- Notes that a run with --once-per has succeeded, or that the run's lease was lost. RUNS keeps the two notes with the
--- largest fencing tokens, `once` and `once_before`. A lost run stays there as lost, since a late copy of its release
--- may still report a success. The order is by fencing token, since a late copy makes the run seem to begin later.
+-- Notes that a run with --once-per has succeeded, or has lost its lease. RUNS keeps the two notes with the largest
+-- fencing tokens: `once` and `once_before`. The beginning of a run would be no good order: a late copy of a release
+-- makes its run seem to begin later. A noted loss stays: a late copy of the release may still report a success.
 -- (tests/model/once.rs)
 local function note_once()
   local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
@@ -97,18 +97,20 @@ local function find_logged(token)
   end
 end
 
--- True if a run that ended ARG.ended ms ago may stand, or have stood, in the log behind the runs that are searched:
--- these runs all ended later, and the log has at least SEARCHED runs, or was cut. The true end may be earlier than
--- ARG.ended says, by AGAIN_MS at most, since the release may have waited for the server.
+-- True if the search may have missed a run that ended ARG.ended ms ago: all runs that are searched ended later, and the
+-- log has at least SEARCHED runs, or was cut. The true end of the run may be up to AGAIN_MS earlier, since the release
+-- may have waited for the server.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
   return oldest and ended_at(oldest) > now - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
--- The memory's knowledge of the run of this token: 'ended' if the log has an end that counts as told (is_told), 'known'
--- if the run goes on or has another end, 'unsure' if the run may have been forgotten or cannot be read, nil if there is
--- no such run.
+-- What the memory knows of the run of this token:
+-- 'ended'   the log has an end that counts as told (is_told)
+-- 'known'   the run goes on, or has another end
+-- 'unsure'  the run may have been forgotten, or cannot be read
+-- nil       there is no such run
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
@@ -119,9 +121,9 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
--- gets the outcome `word`, or 'revoked' if force ended the lease. `late`: the lease was released after it had run out;
--- the run stays 'expired', and gets `code`.
+-- Writes the end of a run whose lease is not here, or was lost. If the log has an outcome of the run, nothing changes.
+-- Else the outcome becomes `word`, or 'revoked' if force ended the lease. `late`: the lease ran out before its release,
+-- so the outcome is 'expired', with `code`.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
@@ -150,7 +152,7 @@ local function remember_forgotten(word)
   end
 end
 
--- Keeps the last lines of the job's standard error: once for each run, and for the newest failures only.
+-- Keeps the last lines of the job's standard error, for the 10 newest failures. A repeated release adds nothing.
 local function keep_errors()
   local errors, front = BASE .. 'errors', '{"t":"' .. ARG.token .. '"'
   for _, kept in ipairs(redis.call('LRANGE', errors, 0, -1)) do
@@ -167,7 +169,7 @@ local function remember(write, ...)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 
--- The lease is here: this hold ends, and with the last hold the lease and its run.
+-- The lease is here. This hold ends. If this hold is the last, the lease and its run end too.
 if is_held then
   local left = redis.call('ZCARD', H)
   if left > 0 then
@@ -177,8 +179,8 @@ if is_held then
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- A run whose lease was revoked counts as revoked if its own outcome may be due to the revocation: a loss, or the
-  -- status of a script with `acquire`, whose shell may report 0 although it was stopped.
+  -- A revocation may be the true cause of an outcome. So if the lease was revoked, a loss counts as revoked. So does
+  -- every status of a script with `acquire`: the shell of a stopped script may report 0.
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
@@ -205,8 +207,8 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
--- The lease is not here. The lock may be promised to the holder: after a restart, a waiter that remembers the lease
--- reserves the lock for the holder (take.lua). Otherwise only the memory may change.
+-- The lease is not here. After a restart, a waiter that remembers the lease may have reserved the lock for the holder
+-- (take.lua): then this release changes the reservation. In all other cases, only the memory may change.
 local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token

@@ -1,4 +1,4 @@
--- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, but forgets
+-- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, except that it forgets
 -- members that have run out (state.lua).
 -- ARG: most (how many runs to tell, at most 200), from (how many runs of the log to leave out; nil: none), since (ms:
 --      of the log, tell only runs that ended less than this long ago), failed (of the log, leave out runs that exited
@@ -20,7 +20,8 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The open runs of a list of tokens. With step 2, a value stands behind each token, and in the result behind each run.
+-- The open runs of these tokens. With step 2, `tokens` is token, value, token, value, ...; the result is run, value,
+-- run, value, ....
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do
@@ -30,7 +31,8 @@ local function open_runs(tokens, step)
   return told
 end
 
--- Returns whether this run of the log is asked for, and whether it is recent enough. An unreadable run is asked for.
+-- Returns two booleans: whether this run of the log is asked for, and whether it is recent enough. An unreadable run
+-- counts as both.
 local function is_meant(line)
   local ok, run = pcall(cjson.decode, line)
   if not ok or type(run) ~= 'table' then return true, true end
@@ -47,12 +49,12 @@ for _, line in ipairs(page) do
   recent = recent or in_time
   if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
 end
--- If a whole page is too old, all runs behind it are too.
+-- The runs behind this page are older. So if the whole page is too old, nothing further is needed.
 fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
-  -- HEXISTS is called in any case, so that a key of another type is reported.
+  -- HEXISTS is always called, since it fails if OPEN is no hash: that error must be reported.
   local going, from_now, is_open = {}, digits(now + 1), redis.call('HEXISTS', OPEN, value or '') == 1
   if claim then
     going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)

@@ -49,8 +49,8 @@ end
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- Makes K, L, M and P last as long as the last member. (PEXPIREAT deletes a key if that time has passed meanwhile.)
-  -- If no member is left, deletes these keys. Without K the lock is free for the rest of the script.
+  -- Sets the expiry of K, L, M and P to the latest deadline of a member. (If that time has passed meanwhile, PEXPIREAT
+  -- deletes the keys.) If no member is left, deletes these keys. Without K the lock is free for the rest of the script.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last then

@@ -1,26 +1,26 @@
--- Grants a lease if no holder, reservation, earlier waiter or quarantine is in the way. With the answers held, reserved
--- and quarantined, queues the waiter, if there is one.
+-- Grants a lease if no holder, reservation, earlier waiter or quarantine is in the way. If the answer is held, reserved
+-- or quarantined, and the caller waits, puts the caller in line.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not wait), ticket
---      (nil: the server gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the
+--      (nil: the server gives a ticket), slot (if there are several nodes, the slot that all are asked for; nil: the
 --      first free slot)
---      once (ms: nothing is granted if a run with --once-per that succeeded began less than this ago)
+--      once (ms: nothing is granted if the last successful run with --once-per began less than this ago)
 --      newest (a number: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens of the caller's earlier tries whose undo this node has not confirmed, separated by spaces)
---      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
---      seen_fence, seen_claim, seen_slot
+--      earlier (tokens, separated by spaces: earlier tries of the caller, which the script undoes first)
+--      facts about a lease that the waiter has seen: seen (its token), seen_run_id (the node's run_id at that time),
+--      seen_left (ms), seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), quarantined (longest, node, position),
---      other-claim (holders, node), ran (success, clock in ms, came: how many ms ago the host had come to the lock
---      before; nil for a waiter), superseded (newest, clock in ms, node)
---      position: rank and ticket of the waiter, queued (the waiter was not in line before); no waiter queues for a key
---      of another type
+--      other-claim (holders, node), ran (success, clock in ms, came: ms since the host's previous visit; nil for a
+--      waiter), superseded (newest, clock in ms, node)
+--      position: rank and ticket of the waiter, queued (this call has put the waiter in line); no position if the key
+--      has another type
 -- Reads K, R, Q, S, ENDS, INFO (for once RUNS, for newest NEWEST); a grant reads the counter and writes K, L, F (of a
 -- member M, P, S and its record), OPEN, ENDS and VISITS, and closes runs (memory.lua); a refusal writes VISITS. Both
 -- may write Q, R and NEWEST.
--- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, and 2 of those for a new host.
+-- Cost: 17 calls for an exclusive lock that is free; 7 calls are for the memory (5 if the host is known).
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
@@ -29,7 +29,7 @@ local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
 -- succeeded, '3' anything else, such as holders with another claim. The set lasts as long as the log, and both are
--- renewed together (end.lua). A visit that cannot be noted fails no take.
+-- renewed together (end.lua). If the visit cannot be noted, the take goes on.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -38,9 +38,9 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: an exclusive claim without rare arguments on a free lock, with no reservation, no line, no counters
--- of slots, and no run that ended without a release. (pcall: ENDS is not in KEYS, so a Cluster that moves the hash slot
--- refuses to read ENDS.)
+-- The plain case: the claim is exclusive, the lock is free, and there are no rare arguments, no reservation, no line,
+-- no counters of slots, and no run that ended without a release. Why pcall: ENDS is not in KEYS, and a Cluster that
+-- moves the hash slot refuses to read ENDS.
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
@@ -54,10 +54,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
   local freed = undo_earlier()
 
-  -- The first free slot from `first` on, else from 0 on; nil if all slots are taken.
+  -- The first free slot, counted from `first`; behind the last slot comes slot 0. Nil if all slots are taken.
   local function free_from(first)
-    -- True if all slots from first to last are taken. P alone does not tell: after a mark was deleted by hand, P is
-    -- left, but the lock is free.
+    -- True if all slots from first to last are taken. P alone does not tell: if somebody deletes the mark by hand, the
+    -- lock is free, but P still lists slots.
     local function are_taken(first, last)
       return claim and redis.call('ZCOUNT', P, first, last) >= last - first + 1
     end
@@ -91,15 +91,15 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return fields
   end
 
-  -- The answer of a call that gets no grant. If this request has undone a grant to an earlier try of the caller, calls
-  -- the next waiter.
+  -- The answer of a call that gets no grant. Calls the next waiter if this request has undone an earlier grant to the
+  -- caller.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
   end
 
-  -- As turned_away, but puts the waiter, if there is one, in line: with the old ticket, if the waiter has one. No
-  -- waiter queues for a key of another type.
+  -- Puts a waiter in line, by its old ticket if it has one, but not if the key has another type. Then does what
+  -- turned_away does.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -116,8 +116,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last success of a run with --once-per, if the run began less than ARG.once ms ago; or less than ARG.once ms in
-  -- the future, since the clock may have been set back. Else false or nil.
+  -- The last successful run with --once-per, if it began less than ARG.once ms ago; else false or nil. A run that began
+  -- less than ARG.once ms in the future counts, too: the clock may have been set back.
   local function recent_success()
     for _, run in ipairs(once) do
       if run and not string.find(run, ',"o":"lost"', 1, true) then
@@ -127,10 +127,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- Reserves the lock for the holder (ARG.seen) that the server has forgotten in a restart, and returns ARG.seen; else
-  -- false. Reserves nothing if the holder, or a later holder, has come since: then the counter has reached the holder's
-  -- fencing token. After a shared lease only a larger counter proves this, since other readers have the same fencing
-  -- token.
+  -- If the server has forgotten the holder (ARG.seen) in a restart, reserves the lock for this holder, and returns
+  -- ARG.seen. Else returns false. Reserves nothing if this holder or a later holder has come after the restart: the
+  -- counter has then reached this holder's fencing token. If this holder is a reader, the counter must be larger than
+  -- the token, since other readers have the same token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -147,7 +147,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return type(last) == 'string' and now - math.floor(last / 10) or nil
   end
 
-  -- The answer if nothing new is granted; nil if the lock is to be granted.
+  -- Returns the answer if the script has nothing to grant, or nil if it has to grant the lock.
   local function answer_without_grant()
     if is_held_by(ARG.token) then -- an earlier reply was lost
       lengthen(ARG.token, tonumber(ARG.ttl))
@@ -186,8 +186,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- R names another waiter, or a holder. The caller gets the lock all the same if R names a waiter with the same kind
-    -- of claim, there is room for both, and the line is empty.
+    -- The lock is reserved for another waiter, or for a holder. The caller still gets a lease beside another waiter, if
+    -- both claims are of the same kind, there is room for both, and the line is empty.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -197,14 +197,14 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant counts on from the larger of the name's counter and the counter of all slots: recreate.lua
-  -- compares both with a fencing token.
+  -- An exclusive grant gets a number above the lock's counter, and above the counter of all slots: recreate.lua
+  -- compares both counters with a fencing token.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. For the
-    -- seed, ARG.now, see fencing.rs.
+    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. A
+    -- larger ARG.now takes the place of a slot's counter, or of a missing counter (fencing.rs).
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)
@@ -214,7 +214,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   close_all = close_runs
 end
 
--- The fencing token is at least the client's clock, the same on all nodes: a lost counter does not start again at 1.
+-- The fencing token is at least the client's clock, so a lost counter does not start again at 1. The client sends the
+-- same ARG.now to all nodes.
 if not fence then
   fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
   fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)

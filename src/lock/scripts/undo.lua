@@ -1,7 +1,7 @@
--- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and no other waiter is
--- called: that waiter would get only a part of the nodes too. A waiter that leaves loses its position in line and its
--- reservation, and the next is called. Without arguments the script only calls the first in line. The script may be
--- repeated, and come late, since a waiter that has left never uses its name again.
+-- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket. Then no other waiter is
+-- called: like this waiter, it would get only some of the nodes. A waiter that leaves loses its position in line and
+-- its reservation, and the next is called. Without arguments the script only calls the first in line. A request may be
+-- repeated, and may be late: a waiter that has left never uses its name again.
 -- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the waiter knows no ticket)
 --      earlier (see take.lua; of a waiter that leaves)
 -- Answers: done
@@ -16,7 +16,7 @@ if not ARG.stay then
   end
   hand_over()
 elseif granted and ARG.waiter and ARG.ticket then
-  -- A waiter with no grant to undo is not put back into the line: the waiter may have been called, or have the lock.
+  -- Without a grant, the waiter is not put back into the line: it may have been called, or may have the lock by now.
   redis.call('ZADD', Q, 'NX', ARG.ticket, ARG.waiter)
   redis.call('PEXPIRE', Q, QUEUE_MS)
 end

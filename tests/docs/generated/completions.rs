@@ -1,10 +1,10 @@
-//! The completions: completions/src/redlock.{bash,zsh,fish}, in which words like @OPTIONS@ stand for parts of the
-//! definition of the command line.
+//! The completions, made from the templates completions/src/redlock.{bash,zsh,fish}. Words like @OPTIONS@ in a template
+//! are replaced by parts of the definition of the command line.
 
 use super::{Files, cli, text};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// The words in a script's template, which stand there as `@word@`, each with the text that replaces the word.
+/// Pairs of a word and a text: the text replaces `@word@` in a script's template.
 type Meanings = Vec<(&'static str, String)>;
 
 /// The scripts, by the names that the shells look for.
@@ -65,7 +65,7 @@ fn zsh(redlock: &Command) -> Meanings {
     ]
 }
 
-/// One specification for zsh's _arguments for each form of an option of this command.
+/// The specifications of an option for zsh's `_arguments`: one for each form of the option.
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
@@ -152,7 +152,7 @@ fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     options(redlock).filter(of_every_command)
 }
 
-/// The options of this command that not every command has.
+/// The options of this command, without the common options.
 fn own<'a>(redlock: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
     options(command).filter(|option| common(redlock).all(|common| common.get_id() != option.get_id()))
 }
@@ -165,8 +165,8 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// All forms of options whose smallest number of values is `least` in every command: not `-n`, which takes one value in
-/// `log`, and none in `run`.
+/// The forms of all options whose smallest number of values is `least`. The number must be the same in every command:
+/// `-n` is left out, since it takes one value in `log`, and none in `run`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));

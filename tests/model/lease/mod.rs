@@ -1,20 +1,20 @@
 //! Leases over nodes that restart and forget: every order of every step of two clients, breadth first.
 //!
-//! A client takes the lock, writes the fencing token back where a node is behind, renews, re-creates by the real
-//! [`judge`], releases, is late, or stops forever. Requests and answers are lost or late, also behind a restart; the
-//! clock may tick between any two steps. Times are kept relative to now, so the clock may tick without limit.
-//! States that differ only in the order of the nodes count once.
+//! A client takes the lock, writes the fencing token back to nodes that are behind, renews, re-creates by the real
+//! [`judge`], releases, is late, or stops forever. Requests and answers may be lost, or may arrive late, even after a
+//! restart of the node. The clock may tick between any two steps. Times are kept relative to now, so the clock may tick
+//! without limit. States that differ only in the order of the nodes count once.
 //!
 //! What must hold:
 //!
-//! * two clients whose claims conflict are never both within the validity of their leases, unless `release --force` is
+//! * two clients with conflicting claims never have valid leases at the same time. Exceptions: `release --force` is
 //!   used, or the only node has restarted;
-//! * the fencing token of a lease that is won is larger than those of the leases won before. But a reader's fencing
-//!   token need only be as large as those of earlier writers. Each slot has fencing tokens of its own;
-//! * one node: a node that has granted a later lease does not re-create an earlier one. Several nodes: a client that
-//!   believes in its lease has not been overtaken by a later lease;
-//! * if `release --force` has deleted a lease on all nodes, and no node has forgotten anything, the lease has no quorum
-//!   any more.
+//! * a new lease has a larger fencing token than all leases before. But a reader's fencing token need only be as large
+//!   as those of earlier writers. Each slot has fencing tokens of its own;
+//! * a single node: once the node has granted a later lease, it re-creates no earlier lease. Several nodes: a client
+//!   that believes in its lease has not been overtaken by a later lease;
+//! * once `release --force` has deleted a lease on all nodes, the lease never has a quorum again. Exception: a node
+//!   has forgotten something.
 
 use super::fencing;
 use super::recreate::{Backing, NodeReport, Round, judge};
@@ -33,31 +33,31 @@ pub(super) enum Without {
     Nothing,
     /// A node in quarantine has no vote.
     Quarantine,
-    /// A node gets the lease again at once only if the node's deadline has not passed.
+    /// A node whose deadline has passed does not get the lease again at once.
     NotPassed,
-    /// Whether a deadline has passed for `NotPassed` is judged when the answers are in, not when the round was sent.
+    /// `NotPassed` compares the deadline with the time when the answers are in, not with the start of the round.
     PassedByNow,
-    /// A node gets the lease again at once only while the node is in quarantine, or is the only node.
+    /// Only a node in quarantine, or a single node, gets the lease again at once.
     StillQuarantined,
-    /// If not at once, a node gets the lease again only if q others confirm.
+    /// A node that does not get the lease again at once gets it only if q others confirm.
     ByOthers,
-    /// A node in quarantine gets the lease only if an earlier run of the node confirmed.
+    /// A node in quarantine gets the lease again only if an earlier run of this node confirmed the lease.
     NotWhileQuarantined,
-    /// If the run that confirmed the lease says *gone* before the node's deadline, the lease was deleted: the node does
-    /// not get the lease again in this round.
+    /// If the run that confirmed the lease says *gone*, and the node's deadline has not passed, the lease was deleted.
+    /// The node does not get the lease again in this round.
     RemovedOnPurpose,
     /// A node on which the lease was deleted does not get the lease again in a later round.
     ForTheRestOfTheLease,
     /// The request to re-create the lease names the run of the node that said *gone*: another run refuses.
     RunInRequest,
-    /// The script looks at the counter; without this, the client looks at the counter that came with *gone*.
+    /// The script looks at the node's counter. Without this clause, the client looks at the counter told with *gone*.
     CounterInScript,
     /// Answers after the end of validity count for nothing.
     InTime,
     /// The key of another client voids the node's deadline.
     VoidByAnother,
-    /// If a node has the key of another client before the deadline, the client's own key was deleted: no re-creation on
-    /// this node for the rest of the lease.
+    /// If a node has another client's key before the deadline, this client's key was deleted. The node does not get the
+    /// lease again, for the rest of the lease.
     AnotherAfterRemoval,
     /// *Gone* voids the node's deadline, unless the lease is re-created at once.
     VoidByGone,
@@ -71,9 +71,9 @@ pub(super) enum Without {
     Shape,
     /// The client's clock counts if fewer than q nodes have a counter.
     ReaderSeeds,
-    /// The client's clock counts even if a minority of the nodes has a counter, not only if no node has a counter.
+    /// If only a minority of the nodes has a counter, the client's clock still counts.
     QuorumCounts,
-    /// With several nodes, a node without a counter does not take a reader's clock as its counter.
+    /// With several nodes, a reader's clock never becomes the counter of a node that has none.
     NodeTellsNothing,
     /// A reader's fencing token is written back to nodes whose counters are behind.
     ReaderWritesBack,
@@ -293,8 +293,8 @@ impl Bounds {
         }
     }
 
-    /// The next state once q nodes have granted the lease: the client wins the lease, or first writes the fencing token
-    /// back. None if the client has to wait for further answers, or a lease would no longer be valid.
+    /// The next state if q nodes have granted the lease: the client has the lease, or first writes the fencing token
+    /// back. None if the client must wait for further answers, or if the lease would not be valid any more.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -340,7 +340,7 @@ impl Bounds {
         Some(next)
     }
 
-    /// Returns the fault if a lease that is won now at this place has a fencing token that is too small.
+    /// The fault of a lease that is won now, at this place: its fencing token is too small. None without this fault.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
@@ -350,8 +350,8 @@ impl Bounds {
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// Returns the fault if a reader gets a new fencing token from all nodes, though a quorum of these nodes has not
-    /// forgotten the last fencing token.
+    /// The fault of a reader's lease that all nodes have granted: its fencing token is new, though a quorum of nodes
+    /// still knows the last one. None without this fault.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -360,8 +360,8 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The clock of a client that decides on its fencing token: until the decision, `fence` is the clock. 0 if the
-    /// clause that makes the clock count for these grants (`ReaderSeeds`, `QuorumCounts`) is left out.
+    /// The client's clock. (`fence` is the clock until the fencing token is decided.) 0 if the clock does not count:
+    /// without the clause `ReaderSeeds`, and without `QuorumCounts` if one of these grants comes with a counter.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
@@ -458,7 +458,7 @@ impl Bounds {
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // A deadline that has passed since the round was sent is given as now; an earlier deadline is given as none.
+        // A deadline that has passed since the round was sent becomes now. A deadline that had passed before is none.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -547,8 +547,8 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // A deletion that meets a restart may have to be repeated. So with a quarantine, a deletion begins
-                    // only when each node with the lease has confirmed the lease since the node's last restart.
+                    // After a restart, a deletion may have to be repeated. So with a quarantine, a deletion does not
+                    // begin before each node with the lease has confirmed the lease since the node's last restart.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

@@ -10,7 +10,7 @@ impl Bounds {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }
 
-    /// Whether a lease of the client at this place fits beside all other leases that the node knows.
+    /// Whether the client may have a lease at this place, beside all other leases that the node knows.
     fn fits(&self, node: &Node, client: usize, place: u8) -> bool {
         (0..node.entries.len()).filter(|&entry| entry != client && node.entries[entry].left > 0).all(|entry| {
             let other = self.claims[Self::owner(node, entry)];
@@ -23,7 +23,7 @@ impl Bounds {
         })
     }
 
-    /// Whether the node has the client's lease. The token belongs to the place, so the lease is at no other place.
+    /// Whether the node has the client's lease. Each token is for one place, so the lease is at no other place.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
@@ -33,7 +33,7 @@ impl Bounds {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
 
-    /// take.lua: the node's counter, if the node grants the place that the client names.
+    /// take.lua: grants the client's place, and returns the counter. None if the node refuses.
     fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<u8> {
         let Client { place, fence: clock, .. } = state.clients[client];
         let node = &mut state.nodes[index];
@@ -53,8 +53,8 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease, or if the
-    /// counter is larger and the client is no reader.
+    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease. Returns
+    /// false, too, if the counter is larger than the token, unless the client is a reader.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);
@@ -81,7 +81,7 @@ impl Bounds {
         if node.quarantined > 0 { Kind::GoneQuarantined } else { Kind::Gone }
     }
 
-    /// A node takes up the request of a client, and the answer arrives or is lost.
+    /// A node executes a client's request. The answer arrives, or is lost.
     pub(super) fn serve(&self, state: &State, client: usize, index: usize, into: &mut Vec<State>) {
         let mut next = *state;
         let run = state.nodes[index].run;

@@ -41,13 +41,14 @@ packed! {
     Side {
         /// Ticks until the deadline dᵢ; 0: the deadline has passed, or there is none.
         left: u8 = 3,
-        /// The run that confirmed, from 1; 0: none.
+        /// The run of the node that confirmed the lease, from 1; 0: none.
         run: u8 = 2,
         removed: bool = 1,
         /// The deadline had not passed when the round was sent.
         fresh: bool = 1,
         slot: Slot,
-        /// A re-creation of an earlier round, still under way: the run that it names, from 1; 0: none.
+        /// A re-creation of an earlier round may still be under way. This is the run that it names, from 1; 0: there is
+        /// no such re-creation.
         late: u8 = 2,
     }
 }
@@ -98,8 +99,9 @@ packed! {
     Rest {
         restarts: u8 = 2,
         late: u8 = 2,
-        /// The largest fencing tokens that were won: by writers and by readers, or at each place.
+        /// The largest fencing token of a writer; with slots, the largest at the first place.
         won: u8 = 3,
+        /// The largest fencing token of a reader; with slots, the largest at the second place.
         won_besides: u8 = 3,
         /// How many leases were asked for. This number is the clients' clock, which seeds the counters.
         asked: u8 = 3,

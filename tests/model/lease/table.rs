@@ -1,4 +1,4 @@
-//! The table of re-creation, written again from its description; each clause can be left out.
+//! A second implementation of the table of re-creation, from its description. Each clause can be left out.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
 use super::Without;

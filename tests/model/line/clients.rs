@@ -202,7 +202,7 @@ impl Bounds {
         (state.waiters[me].phase, state.waiters[me].age) = (Phase::Trying, 0);
     }
 
-    /// The waiter decides by answers that it has heard, as soon as the other answers do not matter.
+    /// The waiter decides by the answers that it has heard, if the missing answers cannot change the decision.
     fn decide(&self, state: &State, me: usize, also: Also<'_>) {
         for heard in 0..1usize << NODES {
             let of = |index: usize| heard & 1 << index != 0;
@@ -260,7 +260,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The waiter gives up, and asks each node to take back all that the waiter has there.
+    /// The waiter gives up, and asks each node to undo everything that the waiter has done there.
     pub(super) fn give_up(&self, state: &mut State, me: usize) {
         state.waiters[me].end(Phase::Leaving);
         state.each_side(me, |side| {
@@ -322,7 +322,7 @@ impl Bounds {
         in_ticks(regular.min(left))
     }
 
-    /// Checks what must hold, and notes which waiters have been in line while another had the lock.
+    /// Checks the rules of a lock, and marks each waiter that is in line on q nodes while another client has the lock.
     fn check(&self, state: &mut State) -> Checked {
         if (0..=HOLDER).filter(|&client| state.holds(client)).count() > 1 {
             return Err(TWO_HOLDERS);
@@ -330,7 +330,7 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // Not checked with restarts or outages: a node that is out of reach is not told that the waiter leaves.
+            // Not checked with restarts or outages: a node that is out of reach does not hear that the waiter leaves.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

@@ -60,8 +60,8 @@ impl Bounds {
         }
     }
 
-    /// A connection is cut, and the request or answer under way is lost. Or UNDO arrives late, after the waiter has
-    /// sent UNDO again over a new connection.
+    /// A connection is cut. Then the request or answer under way is lost. Or an UNDO arrives late: after the waiter has
+    /// sent the UNDO again over a new connection.
     fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
         let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
         let tries = state.waiters[me].phase == Phase::Trying;
@@ -115,8 +115,8 @@ impl Bounds {
         }
     }
 
-    /// A node loses its connections and all requests under way. With `all`, the node also forgets all that it knows. If
-    /// the holder has the lock on this node, the holder gives its lease back before another client can get the lock.
+    /// A node loses its connections and the requests under way. With `all`, the node also forgets everything. If the
+    /// holder had the lock on this node, it re-creates its lease there before another client can get the lock.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

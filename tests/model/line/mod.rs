@@ -1,21 +1,21 @@
 //! Waiting in line on three nodes, for an exclusive lock: every order of every step of one to three waiters, breadth
 //! first.
 //!
-//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on
-//! each node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts:
-//! [`node`]). The release of the first holder, and requests that undo a try or leave the line, reach each node at a
-//! moment of its own. Waiters are numbered by their tickets, the same on all nodes, and come in any order. A tick is
-//! half a second. Searches with clocks have looks, and leases and reservations that run out; all other searches have
-//! only calls. Requests take less time than a random pause (a tick may end during a pause), unless a search says that
-//! pauses may be quick. Clients, connections and nodes may fail ([`failures`]).
+//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one. A try is a TAKE on
+//! each node. A waiter hears the answers one by one, and decides as soon as they suffice ([`clients`]; the scripts:
+//! [`node`]). A request of another kind also reaches each node at a moment of its own: the release of the first holder,
+//! UNDO and LEAVE. Waiters come in any order. They are numbered by ticket; a ticket is the same on all nodes. A tick is
+//! half a second. In searches with clocks, waiters look, and leases and reservations run out. In all other searches
+//! there are only calls. Every request takes less time than a random pause, unless a search says that pauses may be
+//! quick. (A tick may end during a pause.) Clients, connections and nodes may fail ([`failures`]).
 //!
 //! What must hold:
 //!
 //! * no two clients believe that they have the lock;
-//! * while a live waiter wants the free lock, the lock is granted sooner or later: in every order of all steps, with
-//!   probability one where pauses end by chance ([`Hope`]). So no waiter is lost from the line for good;
-//! * first come, first served: a live waiter that has stood in line, and listened, on q nodes that a holder had, is not
-//!   overtaken by a waiter with a later ticket, unless the overtaken waiter, or a node, has met a failure;
+//! * while a live waiter wants the free lock, the lock is granted sooner or later, in every order of all steps. Where
+//!   pauses end by chance, this has probability one ([`Hope`]). So no waiter is lost from the line for good;
+//! * first come, first served. Once a live waiter stands in line, and listens, on q nodes that a holder has, no waiter
+//!   with a later ticket overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node;
 //! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
 //! * a waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
 //!
@@ -37,7 +37,7 @@ const TTL: u8 = 3;
 const RESERVED: u8 = 2;
 /// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// A waiter at rank r, behind the first, looks after r + 1 times this many ticks; redlock looks after r + 1 seconds.
+/// The waiter at rank r (1 or more) looks after r + 1 times this many ticks. redlock looks after r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// If fewer than q nodes answer a try, or all answers come from nodes in quarantine, the waiter repeats the try after
 /// this many ticks.
@@ -73,7 +73,7 @@ enum Without {
     ReleaseCalls,
     /// A waiter that leaves calls the next waiter.
     LeaveCalls,
-    /// A waiter that gets the lock leaves the line of all nodes.
+    /// A waiter that gets the lock leaves the line on all nodes.
     StepOut,
     /// A node that has restarted grants nothing for a while.
     Quarantine,
@@ -81,7 +81,7 @@ enum Without {
     GrantRaises,
     /// With `--newest`, re-creation raises the register of the node.
     RecreateRaises,
-    /// A waiter that is superseded takes back all that it has.
+    /// A waiter that is superseded undoes its tries, and leaves the line on all nodes.
     SupersededLeaves,
 }
 
@@ -90,9 +90,9 @@ bounds! {
         waiters: u8 = 0,
         /// How many waiters, counted from the first, are in line from the start, alive and listening.
         in_line: u8 = 0,
-        /// How many waiters after those in line listen, and are about to ask. All other waiters may come at any time.
+        /// This many further waiters listen, and are about to ask. All other waiters may come at any time.
         about_to: u8 = 0,
-        /// The first holder has its lease on all nodes, not on a quorum.
+        /// True: the first holder has its lease on all nodes. False: on a quorum.
         everywhere: bool = false,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
@@ -106,11 +106,11 @@ bounds! {
         restarts: u8 = 0,
         /// How often a node may be out of reach for a while.
         outages: u8 = 0,
-        /// How often a connection may be cut, with the request or answer that is under way.
+        /// How often a connection may be cut: the request or answer that is under way is then lost.
         cuts: u8 = 0,
-        /// How often a waiter may send UNDO again over a new connection: the node takes up the first UNDO at any time.
+        /// How often an UNDO may be late: the waiter has sent it again, over a new connection.
         lates: u8 = 0,
-        /// The numbers of `--newest` of the waiters, and of the first holder; 0: no number.
+        /// The numbers of `--newest`: those of the waiters, then that of the first holder; 0: no number.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts for an exclusive lock, each a single step of one node; and a tick, a step of all nodes.
+//! The scripts for an exclusive lock: each script is one step of one node. A tick is a step of all nodes.
 
 use super::super::quorum::quorum;
 use super::state::{FREE, HOLDER, Late, Life, NODES, Node, Phase, Request, State, earlier, reserved, token};
@@ -15,7 +15,7 @@ enum Called {
     Waiter(usize),
 }
 
-/// Sends the waiter `go`, or else `head`. If the waiter does not listen, drops the waiter, and returns false.
+/// Sends `go` or `head` to the waiter. If the waiter does not listen, drops the waiter, and returns false.
 fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     let side = &mut node.sides[waiter];
     side.go |= go && side.hears;
@@ -69,7 +69,8 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// take.lua. Returns the answer; if the waiter is in line then, also the token that has the lock, and the rank.
+    /// take.lua. Returns the answer, the token that has the lock, and the waiter's rank. Token and rank are 0 if the
+    /// waiter is not in line afterwards.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -125,7 +126,7 @@ impl Bounds {
         }
     }
 
-    /// undo.lua with `stay`.
+    /// undo.lua with `stay`: undoes a try, and keeps the waiter in line.
     fn roll_back(&self, node: &mut Node, me: usize, token: u8) {
         if node.key != token || self.is(Without::RollBack) {
             return;
@@ -186,7 +187,7 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// A request that undoes a try arrives late, after the client has sent the request again over a new connection.
+    /// The node takes up an UNDO that arrives late: the client has sent the UNDO again over a new connection.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}
@@ -195,8 +196,8 @@ impl Bounds {
         }
     }
 
-    /// Half a second passes on all nodes. A live holder renews its lease on nodes that can be reached; a holder that
-    /// fewer than q nodes back loses its lease. Requests of dead waiters are dropped.
+    /// Half a second passes on all nodes. A live holder renews its lease on nodes that can be reached. A holder loses
+    /// its lease when fewer than q nodes back it. Requests of dead waiters are dropped.
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {

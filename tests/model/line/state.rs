@@ -27,19 +27,19 @@ pub(super) const fn reserved(waiter: usize) -> u8 {
 }
 
 variants! {
-    /// The request or the answer under way between a waiter and a node. A node takes up the requests of a connection in
-    /// the order in which they were sent.
+    /// The request or the answer on its way between a waiter and a node. A node handles the requests of a connection in
+    /// the order of sending.
     Request {
         Nothing,
-        /// A request under way: a try.
+        /// A try. This variant and those down to `Release` are requests on the way to the node.
         Take,
-        /// A try, and behind it UNDO, which undoes the try and keeps the place in line.
+        /// A try, then UNDO. UNDO undoes the try, and keeps the place in line.
         TakeUndo,
         Undo,
-        /// A try, and behind it STEP OUT, by which a waiter that has the lock leaves the line.
+        /// A try, then STEP OUT. The waiter has got the lock, and leaves the line by STEP OUT.
         TakeStepOut,
         StepOut,
-        /// A try, and behind it LEAVE, which takes back all that the waiter has.
+        /// A try, then LEAVE. LEAVE takes back all that the waiter has.
         TakeLeave,
         Leave,
         Release,
@@ -56,7 +56,7 @@ variants! {
 }
 
 variants! {
-    /// UNDO over a connection that the client has given up: the server takes up this UNDO at any time.
+    /// UNDO on an old connection, which the client no longer uses. The node may carry out this UNDO at any time.
     Late { Nothing, OfLatest, OfEarlier }
 }
 
@@ -64,8 +64,8 @@ packed! {
     /// The state between a waiter and one node.
     Side {
         request: Request = 4,
-        /// If the answer refuses a try: `by` is the token that has the lock, or [`FREE`]; `rank` is how many waiters
-        /// are in line before this waiter. Else 0.
+        /// For an answer that refuses a try; otherwise 0. `by` is the token that has the lock, or [`FREE`]. `rank` is
+        /// the number of waiters in line before this waiter.
         by: u8 = 3,
         rank: u8 = 2,
         late: Late = 2,
@@ -125,16 +125,17 @@ variants! {
 }
 
 variants! {
-    /// Whether the waiter has been in line, and listened, on q nodes that a holder had. Only the search knows this.
+    /// Whether the waiter has stood in line, and listened, on q nodes on which one client had the lock. Only the search
+    /// knows this.
     Stands {
         Not,
         Yes,
-        /// The waiter has met a failure, after which its place is not promised.
+        /// The waiter has met a failure: its place is no longer promised.
         Excused,
     }
 }
 
-/// When a waiter looks: now; after a random pause; after n ticks and a random pause (n + [`PAUSE`]); or never.
+/// When a waiter looks: now, after a random pause, or never. n + [`PAUSE`] means after n ticks and a random pause.
 pub(super) const NOW: u8 = 0;
 pub(super) const PAUSE: u8 = 1;
 pub(super) const NEVER: u8 = 7;
@@ -239,7 +240,8 @@ impl Waiter {
         self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
     }
 
-    /// Notes a failure: from now on the place of a waiter that has come, and is not done, is not promised.
+    /// Notes a failure: the waiter's place is no longer promised. Changes nothing for a waiter that has not come, or is
+    /// done.
     pub(super) fn excuse(&mut self) {
         if !matches!(self.phase, Phase::New | Phase::Done) {
             self.stands = Stands::Excused;
@@ -293,7 +295,8 @@ impl State {
         }
     }
 
-    /// Whether something goes on that takes less time than a pause. Until that has ended, no tick passes.
+    /// Whether a node or a waiter has work to do. Work takes less time than a pause: no tick passes before all work is
+    /// done.
     pub(super) fn is_busy(&self) -> bool {
         let nodes = || self.nodes.iter().filter(|node| !node.away);
         nodes().any(|node| node.releases)
@@ -319,7 +322,7 @@ impl State {
         if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
     }
 
-    /// Ends the lease of a client that has stopped its job in time, since no quorum backs the lease.
+    /// Ends the lease of a client. No quorum backs the lease, and the client has stopped its job in time.
     pub(super) fn lose(&mut self, client: usize) {
         if client == HOLDER {
             self.rest.held = false;

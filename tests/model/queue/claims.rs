@@ -33,8 +33,8 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// These bounds with the claims of `mix`. If the last waiter and the holder have the same claim, shared or a slot, both
-/// have the lock from the start; then at most two waiters stand in line.
+/// These bounds with the claims of `mix`. If the last waiter and the holder both have a shared claim, or both claim a
+/// slot of the same limit, both have the lock from the start. Then at most two waiters stand in line.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };

@@ -5,7 +5,7 @@ use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, Stat
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
-/// A function that gets each step that can come next.
+/// A function that is called with each possible next step.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -77,8 +77,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. The list of members
-    /// goes with the mark, or else with the last lease of a member.
+    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. The list of members is
+    /// deleted when the mark expires; without a mark, when the last lease of a member ends.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -277,7 +277,8 @@ impl Bounds {
             });
         }
         if state.rest.breaks > 0 && alive && in_line && waiter.ear == Ear::Hears {
-            // Both the server and the waiter notice the break. Or neither notices: only with clocks, where looks help.
+            // Both the server and the waiter notice the break, or neither does. The second case is tried only with
+            // clocks: nothing but a look helps then.
             for ear in [Ear::None, Ear::HalfOpen].into_iter().take(if self.clocks { 2 } else { 1 }) {
                 also(&|next| {
                     next.rest.breaks -= 1;
@@ -372,7 +373,7 @@ impl Bounds {
         }
     }
 
-    /// A late request arrives: the client has sent it again, or has given it up.
+    /// A late request arrives. By now, the client has sent the request again, or no longer waits for the answer.
     fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
         match late {
             Late::Nothing => {}

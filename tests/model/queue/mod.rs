@@ -10,15 +10,15 @@
 //!
 //! * no two clients whose leases conflict believe that they have the lock. A writer conflicts with all clients, a slot
 //!   with the same slot, a lease with leases of other claims;
-//! * no wake-up is lost: if a waiter could have the lock, and so could all waiters before it, then calls alone wake the
-//!   waiter, with no look by the clock;
+//! * no wake-up is lost: if a waiter and all waiters before it could have the lock, calls alone wake this waiter, with
+//!   no look by the clock;
 //! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
 //!   freezes or is lost;
-//! * first come, first served: the lock goes past no waiter in line, unless the waiter is dead; and past no waiter that
-//!   was dropped, is alive, hears, and was neither frozen nor cut off. Only a waiter that has been called may be
-//!   passed, if both fit. Only leases, the line or a called waiter make the lock busy for a client that does not wait;
-//! * with `--newest`, no number is granted after a larger number has stood in line or was granted, and only then is a
-//!   number turned away;
+//! * first come, first served: the lock goes past no live waiter in line. The lock goes past no dropped waiter that is
+//!   alive and hears, unless this waiter was frozen or cut off. A client may pass a called waiter if both fit. A client
+//!   that does not wait finds the lock busy only because of leases, the line or a called waiter;
+//! * with `--newest`, no number is granted once a larger number has stood in line or was granted. Without such a larger
+//!   number, no number is turned away;
 //! * after a waiter has left, no lease, place or reservation of this waiter stays; no mark stays without a lease, and
 //!   no list of leases stays without a mark when all its leases have run out;
 //! * what `release --force` has deleted does not come back.
@@ -37,9 +37,9 @@ mod twice;
 const TTL: u8 = 3;
 /// How long the lock is reserved for a waiter that was called: 1000 ms.
 const RESERVED: u8 = 2;
-/// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
+/// The first in line looks by itself after this many ticks; in redlock, after 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// A waiter at rank r, behind the first, looks after r + 1 times this many ticks: after r + 1 seconds.
+/// Behind the first, the waiter at rank r looks after `OTHERS_LOOK * (r + 1)` ticks: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// If the answer to a try was lost, the waiter repeats the try after this many ticks.
 const AFTER_FAILURE: u8 = 1;
@@ -48,7 +48,7 @@ const NEVER: u8 = 7;
 /// For [`Without::Clocks`]: a waiter that has not looked for this many ticks is taken for dead.
 const UNSEEN: u8 = 3;
 
-/// A clause of the scripts or of the waiter that is left out.
+/// The clause that is left out: a clause of the scripts or of the waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// No clause is left out.
@@ -90,7 +90,7 @@ enum Without {
     FirstLooks,
     /// A waiter whose try is rolled back keeps its place.
     RollBackKeepsPlace,
-    /// Each look keeps the queue from being forgotten, not only a look of the first in line.
+    /// A look of any waiter in line keeps the queue from being forgotten.
     EachLookKeepsQueue,
     /// No more slots are given than there are.
     Limit,
@@ -114,9 +114,9 @@ enum Without {
     GrantCalls,
     /// A client gets the lock beside a waiter that was called, if both fit.
     BesideCalled,
-    /// A waiter that leaves while the lock is reserved for another tells the new first in line.
+    /// If the lock is reserved for another waiter, LEAVE tells the new first in line that it is first.
     LeaveTells,
-    /// A waiter for a slot looks when the first of the leases runs out, not the last.
+    /// A waiter for a slot looks when the first lease runs out, not when the last lease does.
     FirstPlace,
     /// TAKE undoes earlier tries, if the node has not confirmed that these tries are undone.
     TakeCarries,
@@ -126,7 +126,7 @@ enum Without {
     RemembersEarlier,
     /// A TAKE that has freed something, and grants nothing, calls the next waiter.
     DropCalls,
-    /// A roll-back that undoes nothing does not touch the line: so a repeated or late roll-back does no harm.
+    /// A roll-back that undoes nothing leaves the line as it is, so a repeated or late roll-back does no harm.
     RollBackOfGrants,
     /// A waiter that has left comes again under another name.
     NewName,
@@ -150,15 +150,16 @@ bounds! {
     Bounds {
         /// How many waiters are in line from the start, alive and subscribed.
         in_line: u8 = 0,
-        /// How many waiters, the last of the list, hold the lock from the start, beside the holder that does not wait.
+        /// How many waiters hold the lock from the start, beside the holder that does not wait. These waiters are the
+        /// last of the list.
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
         /// True: time passes, and waiters look by the clock. False: there are only calls.
         clocks: bool = false,
-        /// For how many ticks a live waiter may go on waiting while no lease keeps the waiter from the lock.
+        /// For how many ticks a live waiter may go on waiting although no lease is in the way.
         most_free: u8 = 0,
-        /// In how many ticks a queue is forgotten if no waiter looks; 0: not at all.
+        /// The queue is forgotten after this many ticks without a look; 0: never.
         forgotten: u8 = 0,
         /// How often a waiter or the holder may die.
         kills: u8 = 0,
@@ -172,7 +173,7 @@ bounds! {
         interrupts: u8 = 0,
         /// How often a client may come that wants the lock, but does not wait.
         passers_by: u8 = 0,
-        /// How often another library may take the free lock, which it then frees without a call.
+        /// How often another library may take the free lock. The library frees the lock without a call.
         foreign: u8 = 0,
         /// How often `release --force` may end one of several leases, or free the lock.
         forces: u8 = 0,
@@ -183,8 +184,8 @@ bounds! {
         /// How often a waiter may send LEAVE or a roll-back twice, over two connections: the server takes up the first
         /// copy at any time.
         lates: u8 = 0,
-        /// How often the node may drop a waiter's earlier try, and refuse the new try for a reason of its own: a
-        /// quarantine, or a run that has succeeded.
+        /// How often the node may drop a waiter's earlier try, and then refuse the new try: because of a quarantine, or
+        /// of a run that has succeeded.
         refusals: u8 = 0,
         /// A waiter that has left, or has released the lock, may come again.
         again: bool = false,
@@ -195,7 +196,7 @@ bounds! {
         /// The numbers of `--newest` of the waiters and the holder; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// A waiter names one of two slots, and asks again if that slot is taken, as with several nodes.
+        /// True: as over several nodes, a waiter names the slot that it wants, and asks again if that slot is taken.
         names_places: bool = false,
     }
 }
@@ -230,9 +231,10 @@ impl Space for Bounds {
     }
 }
 
-/// Three waiters and a client that does not wait come at any time, two may leave, and there is no look by the clock.
+/// Three waiters and a client that does not wait come at any time. Two waiters may leave. Nobody looks by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
-/// As [`CALLS`], but two waiters are in line already, only one may leave, and a subscription breaks: both ends notice.
+/// As [`CALLS`], but two waiters are in line already, and only one may leave. A subscription breaks: the server and the
+/// waiter notice the break.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
 /// As [`CALLS_AGAIN`], but no subscription breaks, and an answer is lost.
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
@@ -242,13 +244,14 @@ const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS
 const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
 /// The first two in line are dead, and one more client may die.
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
-/// Any two clients die, each perhaps just when it has been called.
+/// Any two clients die, at any time: a waiter may die just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
 /// Any two waiters freeze, at worst the first two in line. The first is called in vain. The second was told `head`, but
 /// cannot look. So nothing happens until the third looks: this look calls the second.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
-/// One waiter does not hear its call, and does not know this: it looks when the lease that it saw would have run out.
+/// One waiter misses its call, and does not know this. The waiter looks at the time at which the lease that it saw was
+/// to end.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
 const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };

@@ -44,7 +44,7 @@ impl Bounds {
         listens
     }
 
-    /// Takes off the list the leases that have run out; without a mark, all leases. Deletes a mark whose list is empty.
+    /// Deletes expired leases in the list. If there is no mark, empties the list. Deletes a mark whose list is empty.
     fn sweep(&self, state: &mut State) {
         let is_mark = state.rest.key.is_mark();
         for client in &mut state.clients {
@@ -67,7 +67,7 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// Whether a waiter may fit, as far as its name tells: the name does not tell the number of slots.
+    /// Whether a waiter may fit. The node knows only the waiter's name, which does not contain the number of slots.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
@@ -83,9 +83,9 @@ impl Bounds {
         }
     }
 
-    /// Takes the first in line out of the line, and tells the new first in line. Calls the waiter that was taken out,
-    /// unless that waiter is `me`, whose request the node carries out. If the claim of the first cannot fit, only tells
-    /// the first; if the lock is reserved, does nothing.
+    /// Takes the first waiter out of the line, calls this waiter, and sends `head` to the next. Does not call `me`: the
+    /// node is carrying out the request of `me`. If the first waiter cannot fit, only sends `head` to this waiter. If
+    /// the lock is reserved, does nothing.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -117,8 +117,8 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Checks that `who` overtakes no waiter. Without `who`, the client does not wait, and comes after all in line. A
-    /// waiter that has been called, and has room beside this client, is not overtaken.
+    /// Checks that `who` overtakes no waiter. None: a client that does not wait, so it must come after all waiters. A
+    /// called waiter is not overtaken if it fits beside the client.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
@@ -189,7 +189,7 @@ impl Bounds {
         Ok(answer)
     }
 
-    /// Drops the lease of an earlier try if the request names this try. True if there was such a lease.
+    /// Drops the lease of an earlier try if the request names this try. True if a lease was dropped.
     fn drop_earlier(&self, state: &mut State, who: usize, without: Without) -> bool {
         let Client { stale, carries, .. } = state.clients[who];
         let drops = stale && carries && state.is_listed(who) && !self.is(without);
@@ -245,8 +245,8 @@ impl Bounds {
         if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
     }
 
-    /// Raises the register of `--newest` to the client's number. `forgets`: the clause by which the node does this is
-    /// left out.
+    /// Raises the register of `--newest` to the client's number. `forgets`: the node does not raise the register, since
+    /// that clause is left out.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -255,8 +255,8 @@ impl Bounds {
         }
     }
 
-    /// Whether the line lets in a client whose claim fits. If so, takes the client out of the line; else calls the
-    /// first in line, unless the lock is reserved.
+    /// Whether the line lets the client in; the client's claim fits. If yes, takes the client out of the line. If no,
+    /// calls the first in line, except if the lock is reserved.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {
@@ -288,15 +288,15 @@ impl Bounds {
         }
     }
 
-    /// Checks the refusal of a client that does not wait, and met no line. Two reasons are allowed: leases, or a called
-    /// waiter beside which the client does not fit.
+    /// Checks the refusal of a client that does not wait, if the line was empty. Two reasons are allowed: a lease, or a
+    /// called waiter, that leaves no room for the client.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
         if state.has_room(claim) && state.reserved().is_none_or(called) { Err(FALSE_BUSY) } else { Ok(()) }
     }
 
-    /// Gives the waiter a place in line, and sets when it looks again.
+    /// Gives the waiter a place in line, and sets the time of the waiter's next look.
     fn queue(&self, state: &mut State, me: usize) {
         let left = match self.fits(state, state.clients[me].claim) {
             true if state.reserved().is_some() => Err(state.rest.reservation),
@@ -336,7 +336,7 @@ impl Bounds {
         first.filter(|_| slots).unwrap_or(state.rest.left)
     }
 
-    /// Takes a lease away. The key lives as long as the leases that are left.
+    /// Takes a lease away. The key then expires with the last of the other leases.
     fn drop_lease(&self, state: &mut State, who: usize) {
         state.clients[who].listed = false;
         if state.members() == 0 || !state.rest.key.is_mark() {
@@ -380,8 +380,8 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Calls the first in line. If the lock is reserved (or, with `older`, in use), only tells the first in line that
-    /// it is first now: the waiter that has left may have been the first.
+    /// After a waiter has left the line: calls the first waiter. If the lock is reserved, or in use (with `older`),
+    /// only sends `head` to this waiter.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -414,7 +414,8 @@ impl Bounds {
         }
     }
 
-    /// `release --force`, of one lease or of all. With `older_force`, by a version that knows only exclusive leases.
+    /// `release --force`: deletes one lease, or all leases (None). With `older_force`, the version that does this knows
+    /// only exclusive leases.
     pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
         let older = self.older_force;
         if !older {

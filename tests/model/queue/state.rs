@@ -11,7 +11,8 @@ const CLIENTS: usize = WAITERS + 1;
 variants! {
     Claim {
         Exclusive,
-        /// Exclusive, by a version of redlock that knows no other claim, and takes a mark for a stranger's token.
+        /// An exclusive claim by an older version of redlock. This version knows no other claim: it takes a mark for a
+        /// stranger's token.
         Older,
         Shared,
         /// One of two slots.
@@ -27,7 +28,7 @@ variants! {
         Free,
         /// The token of an exclusive lease.
         Token,
-        /// A mark, as are `Two` and `One`: the leases are in a list beside the mark.
+        /// `Shared`, `Two` and `One` are marks: the leases are in a list beside the mark.
         Shared,
         Two,
         One,
@@ -61,7 +62,7 @@ variants! {
         Holding,
         /// The client's lease was deleted by `--force`, and the client does not know.
         Ousted,
-        /// The client has released or left, or is dead and has nothing under way.
+        /// The client has released the lock, or has left the line. Or it is dead, and has nothing under way.
         Done,
     }
 }
@@ -99,7 +100,7 @@ packed! {
         /// Messages that the client has not read.
         go: bool = 1,
         head: bool = 1,
-        /// Ticks until the client looks; they pass only in the phase `Waiting`.
+        /// Ticks until the client looks, counted only in the phase `Waiting`.
         timer: u8 = 3,
         /// The client is in the queue.
         in_q: bool = 1,
@@ -109,10 +110,10 @@ packed! {
         knows: bool = 1,
         /// The client's place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
         joined: u8 = 2,
-        /// The client was frozen or cut off, was dropped from the queue, or lost its lease to `--force`, and may have
-        /// missed its turn. Not known to the program.
+        /// The client may have missed its turn: it was frozen, cut off or dropped from the queue, or `--force` took its
+        /// lease. Not known to the program.
         excused: bool = 1,
-        /// The lock's key is the client's token, or the list beside a mark has the client's lease.
+        /// The client's token is in the lock's key, or the client's lease is in the list beside a mark.
         listed: bool = 1,
         /// Ticks until the client's lease runs out.
         lease: u8 = 2,
@@ -137,7 +138,8 @@ packed! {
 }
 
 packed! {
-    /// The node, what the search has counted, and, from `kills` on, how many events of each kind may still come.
+    /// The state of the node, and counts of the search. `kills` and all fields behind it: how many events of this kind
+    /// may still come.
     Rest {
         key: Key = 3,
         /// Ticks until the key expires.
@@ -150,7 +152,7 @@ packed! {
         newest: u8 = 2,
         /// The largest number that stood in line or was granted. Not known to the program.
         stood: u8 = 2,
-        /// For how many ticks, without a break, a live waiter could have had the lock.
+        /// How many ticks in a row a live waiter could have had the lock.
         free: u8 = 4,
         kills: u8 = 2,
         freezes: u8 = 2,
@@ -198,8 +200,8 @@ impl Key {
         }
     }
 
-    /// Whether the leases and this claim are of different shapes. All slots of the same limit are one shape. Readers,
-    /// writers and locks of other libraries are together one shape.
+    /// Whether the leases and this claim are of different shapes. There are three shapes: one of two slots, the only
+    /// slot, and the rest (readers, writers, locks of other libraries).
     pub(super) fn is_other_shape(self, claim: Claim) -> bool {
         let slots = |key| {
             if matches!(key, Key::Two | Key::One) { key } else { Key::Free }
@@ -209,7 +211,7 @@ impl Key {
 }
 
 impl Client {
-    /// Whether the client is running, and waits for its turn; not while the client undoes a try.
+    /// Whether the client runs, and waits for its turn. A client that undoes a try does not wait.
     pub(super) fn lives(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
@@ -219,7 +221,7 @@ impl Client {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// Whether a step of the client, or of the server with the client's request, must come before the next tick.
+    /// Whether the next tick must wait: the client has something to do, or the server has not executed its request yet.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -340,11 +342,11 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether there is a live waiter that no lease keeps from the lock: its claim fits beside the leases, and so does
-    /// the claim of each waiter before it.
+    /// Whether a live waiter could have the lock now: the waiter fits beside the leases, and all waiters in front of it
+    /// fit, too.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
-        // A lease that a live client's earlier try has left is not counted.
+        // A lease from an earlier try of a live client does not count.
         let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);
         let stuck = |client: &&Client| !self.has_room_beside(client.claim, lives);
         let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();

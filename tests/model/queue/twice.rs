@@ -8,10 +8,10 @@ use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
 const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
 /// One connection is cut, and a waiter leaves.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// One connection is cut, and there is no look by the clock; the node may refuse the next try for a reason of its own.
+/// One connection is cut. No waiter looks by the clock. The node may refuse the next try for a reason of its own.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The answer to a try is lost, and the waiter sends twice the request that undoes the try.
+/// The answer to a try is lost. The waiter undoes the try, and sends the request for that twice.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// As [`CALLS_LATE`], but waiters look by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
