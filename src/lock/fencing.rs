@@ -1,10 +1,10 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). The fencing token of a
-//! lease is the largest counter among the nodes that granted the lease. The client uses the token once q nodes have
-//! this counter. The client raises a smaller counter to the token, if the node still has the lease. The quorums of two
-//! leases share a node. On this node the counter had reached the earlier token before the later grant, so the later
-//! token is larger.
+//! lease is the largest counter among the nodes that granted the lease. The client uses the token once the counters of
+//! q nodes have reached it. The client raises a smaller counter to the token, if the node still has the lease. The
+//! quorums of two leases share a node. On this node the counter had reached the earlier token before the later grant,
+//! so the later token is larger.
 //!
 //! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, and the
 //! client ignores the 0. If q of the nodes that granted have a counter, at least one node knows the last writer's

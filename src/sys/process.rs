@@ -265,7 +265,7 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     let (open, kept) = (inherited_descriptors()?, kept.as_raw_fd());
     // SAFETY: `detach` makes system calls only.
     unsafe { command.pre_exec(move || detach(&open, kept)) };
-    // For a millisecond this process is no subreaper. An orphan of a job escapes only if a keeper is killed in that
+    // For a millisecond this process is no subreaper. An orphan of its job escapes only if its keeper is killed in that
     // time.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);

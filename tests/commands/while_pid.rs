@@ -319,7 +319,7 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     };
     let token = call(&healthy).token();
     release(&redis, "backup", &token);
-    // All calls of the guard until it has said that it renews the lease, and eight more.
+    // All system calls of the guard until it has said that it renews the lease, and eight more.
     let by_guard = |moment: &Moment| moment.caller.0 == "redlock-guard" || moment.caller == Caller("redlock".into(), 1);
     let mut first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).collect();
     // The guard sends two messages: that it is ready, and that it renews the lease.

@@ -3,11 +3,11 @@
 use super::{LOCK, Scripts, part, word};
 use crate::support::Redis;
 
-/// A server that has no memory left, with a lock that `t` holds.
-fn full() -> (Redis, Scripts) {
+/// A server that has no memory left, with a lock that `t` holds with this claim.
+fn full(claim: &str) -> (Redis, Scripts) {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
-    assert_eq!(scripts.take("", "t", "60000", "").word(), "granted");
+    assert_eq!(scripts.take_with("", "t", &format!("claim={claim} ttl=60000")).word(), "granted");
     for name in ["extend", "release"] {
         scripts.run(name, "token=nobody");
     }
@@ -19,21 +19,32 @@ fn full() -> (Redis, Scripts) {
 
 #[test]
 fn a_server_without_memory_keeps_a_lock_that_is_to_be_held_at_least() {
-    let (redis, mut scripts) = full();
-    assert_eq!(scripts.run("release", "token=t hold=base keep=3600000"), word("released"));
-    for key in [LOCK.to_owned(), part("lease")] {
-        assert!(redis.pttl(&key) > 3_500_000, "{key}");
+    for (claim, record) in [("exclusive", "lease"), ("shared", "member:t"), ("slots:2", "member:t")] {
+        let (redis, mut scripts) = full(claim);
+        assert_eq!(scripts.run("release", "token=t hold=base keep=3600000"), word("released"), "{claim}");
+        for key in [LOCK.to_owned(), part("lease"), part(record)] {
+            assert!(redis.pttl(&key) > 3_500_000, "{claim}: {key}");
+        }
+        let kept: Option<String> = redis.query(&["HGET", &part(record), "kept"]);
+        assert!(kept.is_some(), "{claim}");
     }
-    let kept: Option<String> = redis.query(&["HGET", &part("lease"), "kept"]);
-    assert!(kept.is_some());
 }
 
 #[test]
 fn a_server_without_memory_still_extends_a_job_whose_hold_it_has_forgotten() {
-    let (redis, mut scripts) = full();
+    let (redis, mut scripts) = full("exclusive");
     assert_eq!(scripts.run("extend", "token=t hold=a ttl=90000 renew=1").word(), "extended");
     assert!(redis.pttl(LOCK) > 60_000);
     // The lease already lasts longer than this ttl.
     assert_eq!(scripts.run("extend", "token=t hold=b ttl=1000 renew=1").word(), "extended");
     assert_eq!(scripts.release("t"), word("released"));
+}
+
+#[test]
+fn a_server_without_memory_still_extends_leases_of_every_claim() {
+    for claim in ["exclusive", "shared", "slots:2"] {
+        let (redis, mut scripts) = full(claim);
+        assert_eq!(scripts.run("extend", "token=t ttl=90000").word(), "extended", "{claim}");
+        assert!(redis.pttl(LOCK) > 60_000, "{claim}");
+    }
 }

@@ -83,8 +83,8 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way to the fault, without the faulty state.
     pub(super) trace: Vec<String>,
-    /// If a hope may stay open for ever, a way on which it stays open: the states from the last state of `trace` on.
-    /// Empty for any other fault.
+    /// For a hope that may stay open for ever: the states that follow the last state of `trace`, on one way on which
+    /// the hope stays open. Empty for any other fault.
     pub(super) circle: Vec<String>,
 }
 

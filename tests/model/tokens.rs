@@ -1,13 +1,13 @@
 //! Fencing tokens, whatever clocks and leases do. A lease may end on a node at any time (a clock jumps, a key is
-//! deleted). Requests arrive at any time or never. Clients stop anywhere. A grant raises a counter by different steps,
-//! as a client's clock does. The client decides by the real [`fencing::vote`].
+//! deleted). Requests arrive at any time or never. Clients stop anywhere. A grant raises a counter by one or more: a
+//! real grant raises it to the client's clock if that is larger. The client decides by the real [`fencing::vote`].
 //!
 //! A lease is *won* when q nodes have stood at its fencing token while they had the lease. What must hold: if a node
 //! has stood at the tokens of two won leases, the lease that the node granted later has the larger token.
 //!
-//! Any two quorums share a node, and on one node leases come one after the other. So the won leases have an order in
-//! which their tokens grow: no token comes twice. If a lease is won before a quorum grants the next lease, the next
-//! lease has the larger token.
+//! Any two quorums share a node, and on one node leases come one after the other. So the won leases can be
+//! put in an order in which their fencing tokens grow, and no fencing token comes twice. If a lease is won before a
+//! quorum grants another lease, the other lease has the larger fencing token.
 //!
 //! Nodes forget in the model of leases, not in this model. tests/chaos/ has clocks that are wrong.
 

@@ -178,8 +178,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // Not `is_taken_again`: the call may stand in line for `b` twice. A request takes the earlier try out of the
-        // line, but the outage may have swallowed this request.
+        // `is_taken_again` expects one waiter in line for `b`. Here the call may stand in line twice, with its tries
+        // before and after the outage: the outage may have swallowed the request that ends the first try.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();

@@ -112,7 +112,6 @@ local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end
   if claim then
-    members.set_longest(ttl)
     members.expire(token, ttl)
   else
     for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
@@ -163,7 +162,6 @@ end
 -- Adds ARG.token to the members for ARG.ttl, and sets the fencing counter. The record of the token must be there.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
-  members.set_longest(tonumber(ARG.ttl))
   set_counter(count, slot)
-  members.expire(ARG.token, ARG.ttl)
+  members.expire(ARG.token, tonumber(ARG.ttl))
 end

@@ -1,11 +1,11 @@
--- Releases a hold of a lease. The release of the last hold frees the lock. A request may be repeated, and may be late:
--- each copy names the same hold, or no copy names a hold.
+-- Releases a hold of a lease. The release of the last hold frees the lock. A request may arrive twice, or late. A
+-- second copy does no harm: it names the same hold as the first copy, or it names no hold, and ends only the last hold.
 -- ARG: token, hold (nil: the hold that took the lease; if there are other holds, nothing is released, and the answer
 --      tells the newest), keep (how long the lock stays taken, ms; a late copy does not prolong this time), note (a key
 --      that tells the renewing process of the release; lasts until the lease would have ended; nil: no note)
---      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
---      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (of a failed run: an object
---      with the last lines of the job's standard error)
+--      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome to note if the lease
+--      is not here; nil: the client does not know yet that the lease was lost), once (the job of a run with --once-per
+--      has succeeded), errors (of a failed run: an object with the last lines of the job's standard error)
 --      not for a release by token: began (how many ms ago the run began), entry (the run without its beginning; nil: no
 --      memory), run_id (the server's run_id when the server last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
@@ -98,8 +98,8 @@ local function find_logged(token)
 end
 
 -- True if the search may have missed a run that ended ARG.ended ms ago: all runs that are searched ended later, and the
--- log has at least SEARCHED runs, or was cut. The true end of the run may be up to AGAIN_MS earlier, since the release
--- may have waited for the server.
+-- log has at least SEARCHED runs, or was cut. The run may have ended earlier than ARG.ended says, by AGAIN_MS at most,
+-- since the release may have waited for the server.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
@@ -189,8 +189,9 @@ if is_held then
     drop(ARG.token)
     leave_note()
   elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-    -- The expiry is written first, then the fields: a server out of memory refuses only a script's first write.
-    if claim then members.expire(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
+    -- The expiry is written first, since a server out of memory never refuses that. After this first write, the server
+    -- takes the fields too.
+    if claim then members.expire(ARG.token, keep, true) else redis.call('PEXPIRE', K, keep) end
     redis.pcall('HSET', record, 'kept', us)
     if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
   end

@@ -61,16 +61,17 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- Makes one member last ttl ms from now, and the member's record a little longer.
-  function members.expire(token, ttl)
-    redis.call('ZADD', M, digits(now + ttl), token)
+  -- Makes one member last ttl ms from now, and the member's record a little longer. Notes the longest ttl for the
+  -- quarantine, unless the member `is_kept` after its job: a node that restarts may have forgotten a lease of that
+  -- length. PEXPIREAT comes first, since a server out of memory never refuses it. Such a server refuses ZADD and HSET
+  -- as a script's first write, but not later.
+  function members.expire(token, ttl, is_kept)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
+    redis.call('ZADD', M, digits(now + ttl), token)
+    if not is_kept then
+      redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+    end
     members.expire_all()
-  end
-
-  -- Notes the longest ttl, for the quarantine: a node that restarts may have forgotten a lease of that length.
-  function members.set_longest(ttl)
-    redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
   end
 
   function members.forget(tokens)

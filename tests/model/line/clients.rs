@@ -330,7 +330,8 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // Not checked with restarts or outages: a node that is out of reach does not hear that the waiter leaves.
+            // A waiter that is done has left nothing on any node. This is not checked with restarts or outages: a node
+            // out of reach does not hear that the waiter leaves.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

@@ -78,7 +78,8 @@ impl Bounds {
     }
 
     /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. The list of members is
-    /// deleted when the mark expires; without a mark, when the last lease of a member ends.
+    /// deleted when the mark expires. If the mark was deleted or overwritten before, the list that is left is deleted
+    /// when the last lease in the list ends.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {

@@ -63,13 +63,13 @@ redis.call('DEL', K, L, M, P)
 end
 if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
 end
-function members.expire(token, ttl)
-redis.call('ZADD', M, digits(now + ttl), token)
+function members.expire(token, ttl, is_kept)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
-members.expire_all()
-end
-function members.set_longest(ttl)
+redis.call('ZADD', M, digits(now + ttl), token)
+if not is_kept then
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+end
+members.expire_all()
 end
 function members.forget(tokens)
 for first = 1, #tokens, UNPACKED do

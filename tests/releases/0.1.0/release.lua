@@ -114,13 +114,13 @@ redis.call('DEL', K, L, M, P)
 end
 if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
 end
-function members.expire(token, ttl)
-redis.call('ZADD', M, digits(now + ttl), token)
+function members.expire(token, ttl, is_kept)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
-members.expire_all()
-end
-function members.set_longest(ttl)
+redis.call('ZADD', M, digits(now + ttl), token)
+if not is_kept then
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+end
+members.expire_all()
 end
 function members.forget(tokens)
 for first = 1, #tokens, UNPACKED do
@@ -272,7 +272,6 @@ local function lengthen(token, ttl)
 local left = until_end(token)
 if left < 0 or left >= ttl then return left end
 if claim then
-members.set_longest(ttl)
 members.expire(token, ttl)
 else
 for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
@@ -307,9 +306,8 @@ redis.call('PEXPIRE', S, FENCE_MS)
 end
 local function list_member(count, slot)
 if slot then redis.call('ZADD', P, slot, ARG.token) end
-members.set_longest(tonumber(ARG.ttl))
 set_counter(count, slot)
-members.expire(ARG.token, ARG.ttl)
+members.expire(ARG.token, tonumber(ARG.ttl))
 end
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 local function number_of(run, name)
@@ -517,7 +515,7 @@ if is_freed then
 drop(ARG.token)
 leave_note()
 elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-if claim then members.expire(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
+if claim then members.expire(ARG.token, keep, true) else redis.call('PEXPIRE', K, keep) end
 redis.pcall('HSET', record, 'kept', us)
 if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
 end

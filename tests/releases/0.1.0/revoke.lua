@@ -63,13 +63,13 @@ redis.call('DEL', K, L, M, P)
 end
 if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
 end
-function members.expire(token, ttl)
-redis.call('ZADD', M, digits(now + ttl), token)
+function members.expire(token, ttl, is_kept)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
-members.expire_all()
-end
-function members.set_longest(ttl)
+redis.call('ZADD', M, digits(now + ttl), token)
+if not is_kept then
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+end
+members.expire_all()
 end
 function members.forget(tokens)
 for first = 1, #tokens, UNPACKED do
@@ -221,7 +221,6 @@ local function lengthen(token, ttl)
 local left = until_end(token)
 if left < 0 or left >= ttl then return left end
 if claim then
-members.set_longest(ttl)
 members.expire(token, ttl)
 else
 for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
@@ -256,9 +255,8 @@ redis.call('PEXPIRE', S, FENCE_MS)
 end
 local function list_member(count, slot)
 if slot then redis.call('ZADD', P, slot, ARG.token) end
-members.set_longest(tonumber(ARG.ttl))
 set_counter(count, slot)
-members.expire(ARG.token, ARG.ttl)
+members.expire(ARG.token, tonumber(ARG.ttl))
 end
 local function with_end(run, duration, word, code, by)
 local outcome = '"'
