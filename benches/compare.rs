@@ -1,6 +1,6 @@
-//! `make bench`: compares redlock (on one, three and five masters, and over TLS) with other programs, its peers, in one
-//! run on one machine. The peers are floor.c and keeper.c (which do the least possible), flock, etcdctl lock, Lock of
-//! redis-py, redis-cli, and a loop that polls SET NX. A peer that is not installed is left out, and named.
+//! `make bench`: compares redlock with other programs, its peers, on one machine. redlock runs on one, three and five
+//! masters, and over TLS. The peers are floor.c and keeper.c (which do the least possible), flock, etcdctl lock,
+//! redis-py's Lock, redis-cli, and a loop that polls SET NX. The output names the peers that are not installed.
 //!
 //! `make bench ONLY='run crowd'` runs the sections run and crowd only. The sections are run, crowd, acquire, wire,
 //! thousand, memory, away and instructions. `make load` runs load.rs, which is part of this program.
@@ -104,7 +104,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
             alone.add(taken);
         }
         let mut times = vec![None; peers.len()];
-        // The order changes in each round, since a program finds the caches as the program before has left them.
+        // Each program changes the caches for the next program, so each round has another order.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
             if round % peer.seldom == 0 {
@@ -134,8 +134,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Prints for each other peer a ratio: the time of redlock on one master, divided by the peer's time in the same round.
-/// Other load slows both down. The ratio is the median of all rounds.
+/// Compares redlock on one master with each other peer: prints redlock's time, divided by the peer's time. Both times
+/// are from the same round, so other load slows both down. The printed ratio is the median of all rounds.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);
@@ -161,7 +161,7 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-/// Measures an acquisition with the release that follows at once: by redlock, by redis-cli and by redis-py.
+/// Measures how long redlock, redis-cli and redis-py take to acquire and release a lock.
 fn acquire_and_release(nodes: &Nodes) {
     let mut table = Table::new("acquire, then release");
     let url = nodes.urls(1);
@@ -223,7 +223,7 @@ fn resident(url: &str) {
     child.wait().unwrap();
 }
 
-/// Measures `acquire` on masters that are 20 ms away: on one, on five, and on five of which one is a black hole.
+/// Measures `acquire` on masters that are 20 ms away: one master, five masters, and five with a black hole among them.
 fn five_masters_away() {
     let servers = Redis::several(5);
     let away = || Mode::Delay(ms(20));

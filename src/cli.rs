@@ -1,7 +1,8 @@
-//! The definition of the command line: every flag with its help text, variable and default. Knows clap and the values,
-//! and nothing else of redlock, so that the test which makes completions/ and man/ can include this file.
+//! The definition of the command line: every flag with its help text, variable and default. The test that makes
+//! completions/ and man/ includes this file, so this file imports only clap and cli/values.rs.
 //!
-//! Variables are named here, not read: clap takes an empty variable for a value, and knows no configuration file.
+//! This file only names the variables. config.rs reads them: clap would take an empty variable for a value, and does
+//! not know redlock.conf.
 
 // The test that includes this file needs the path attribute.
 #[path = "cli/values.rs"]

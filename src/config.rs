@@ -67,8 +67,8 @@ const REDIS_URL: &str = "REDIS_URL";
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that redlock has warned of this. The variable names no
-/// node, so the job can still set REDIS_URL.
+/// Tells the job that its lock is on the default address, and that redlock has warned of this. The variable
+/// names no node: if the job sets REDIS_URL, the nodes of REDIS_URL count.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
 /// A variable means the address if one of these words follows REDLOCK_ or REDLOCK_REDIS_.
@@ -87,8 +87,8 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// Variables for the job, with the settings from this call's flags: see [`environment_of_job`]. The job finds the
-    /// other settings as redlock does.
+    /// Variables for the job, with the settings from this call's flags: see [`environment_of_job`]. A redlock in the
+    /// job finds the other settings itself, in the caller's variables and in the files.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all enclosing jobs' leases, the outermost first: REDLOCK_HELD, then REDLOCK_TOKEN. Lock names are
     /// not needed, since tokens are unique.
@@ -99,7 +99,7 @@ pub(crate) struct Settings {
     pub(crate) unknown: Vec<String>,
     /// True if no source names the nodes, and no enclosing `run` has warned of this.
     pub(crate) is_unconfigured: bool,
-    /// Warnings about configuration files that this user may not read, and that are not needed.
+    /// Warnings about skipped configuration files: this user may not read them, and the call works without them.
     pub(crate) skipped: Vec<String>,
     /// The settings with their sources, for -v and doctor.
     pub(crate) origins: Vec<Setting>,
@@ -131,8 +131,8 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&setting(variable))
 }
 
-/// Reads the settings of this process. Unusable files (certificate, key, password) are read again for as long as
-/// `patience` lasts: they may be in the middle of a rotation.
+/// Reads the settings of this process. If the file of a certificate, key or password is unusable, reads it again until
+/// `patience` is over: somebody may be replacing the file.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad value, with its source. [`Error::Unavailable`] if a file cannot be read for lack of
@@ -358,7 +358,7 @@ fn first_line(path: &Path) -> Result<String, Unusable> {
     line.map(str::to_owned).ok_or_else(|| "its first line is empty".into())
 }
 
-/// A value, and the words for its source in a message.
+/// A value. `from`: the source of the value, in words for messages.
 #[derive(Clone)]
 struct SettingValue {
     text: Cow<'static, str>,
@@ -410,7 +410,8 @@ type Source = Result<Vec<Entry>, String>;
 /// comes first in `variables` counts.
 ///
 /// # Errors
-/// If REDLOCK_REDIS is asked for, and this user may not read a file: the file may name other nodes than later sources.
+/// If REDLOCK_REDIS is asked for, and this user may not read a file. The file may name the nodes, and a later source
+/// may name others.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     for source in sources {
         match source {
@@ -448,7 +449,7 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
 }
 
 /// The entry of a variable that is a setting. The entry's source is `from`, or else the variable itself. An empty value
-/// counts as unset unless its kind says otherwise.
+/// counts as unset, except for [`Kind::EvenEmpty`].
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
     let from = from.unwrap_or(name.into());
@@ -459,8 +460,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// If the file cannot be read or parsed, since it may name another Redis. A missing permission to read the file is no
-/// error here: [`find`] decides.
+/// The file cannot be read or parsed. If redlock ignored this, redlock might use another Redis than the file names. A
+/// missing permission is no error here: [`find`] decides whether the file is needed.
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {
@@ -478,7 +479,7 @@ fn file(path: &Path) -> Result<Source, Unusable> {
     }
 }
 
-/// Reads lines `REDLOCK_X=value`. Empty lines and those that begin with `#` are skipped.
+/// Reads lines `REDLOCK_X=value`. Skips empty lines, and lines that begin with `#`.
 fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {

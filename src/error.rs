@@ -31,8 +31,8 @@ pub(crate) enum Error {
     Held(Box<NamedObstacle>),
     /// The holders and this call name different numbers of slots, or only one side has slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period` is the interval between this
-    /// host's calls, if `once_per` is too long for this interval; else None.
+    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: the interval between this host's
+    /// calls. None unless `once_per` is too long for this interval.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: another call has come with a larger number.
     Superseded { name: String, by: Box<Newest> },
@@ -129,7 +129,7 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                // This message names the lock: if there is only one, the reason need not name it again.
+                // This message names all locks. If there is only one lock, the reason does not repeat the name.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
                 write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
@@ -149,7 +149,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An unusable value is a wrong call, unless a shortage is the reason.
+/// A call with an unusable value is wrong. But if a shortage is the reason, the same call may succeed later.
 impl From<Unusable> for Error {
     fn from(Unusable { why, may_pass }: Unusable) -> Error {
         if may_pass { Error::Unavailable(why) } else { Error::Usage(why) }

@@ -30,12 +30,12 @@ impl Exit {
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
     /// With `--format nagios`: the result is not known, or the call failed.
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
-    /// Bad flag, name, duration or URL, a combination that cannot be safe, or a claim that differs from the holders'.
+    /// A bad flag, name, duration or URL; a combination that cannot be safe; a claim other than that of the holders.
     pub(crate) const USAGE: Exit = Exit::Status(64);
     /// No quorum of nodes can be reached, or can serve now. Or a lease was granted too late, or was lost before use. Or
     /// this machine lacks memory or the like. For `doctor`: a check has failed.
     pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
-    /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
+    /// redlock cannot work here (a refused system call, a killed keeper), or has a bug.
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
@@ -45,7 +45,7 @@ impl Exit {
     pub(crate) const LOST: Exit = Exit::Status(76);
     /// The token does not hold the lock, its lease was revoked, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// So many nodes refuse for good that no quorum is left: password, ACL, certificate.
+    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate).
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
     pub(crate) const TOO_LONG: Exit = Exit::Status(124);
@@ -76,8 +76,8 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered: [`Exit::USAGE`] if too many addresses are wrong,
-    /// [`Exit::REFUSED`] if too many nodes refuse for good, else [`Exit::UNAVAILABLE`]: waiting may help.
+    /// The exit when no quorum of `nodes` has answered. [`Exit::USAGE`] if too many addresses are wrong,
+    /// [`Exit::REFUSED`] if too many nodes refuse for good. Else [`Exit::UNAVAILABLE`], since waiting may help.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {

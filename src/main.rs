@@ -102,8 +102,9 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
-/// True for two failures, which are reported even with `-E` and `--quiet`. Either the lock stays held until an operator
-/// frees it, or a run is left out because `--once-per` is too near to the period of the host's calls.
+/// True for two failures, which are reported even with `-E` and `--quiet`. The first: the lock stays held until an
+/// operator frees it. The second: a run is left out, since `--once-per` is too long for the interval between the calls
+/// of this host.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),

@@ -101,7 +101,7 @@ pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
 
-/// Writes a failure, and does not wait for a reader: the failure may be that there is no reader.
+/// Writes a failure, and does not wait for a reader. (The failure may be just that nobody reads.)
 fn print_at_once(text: &str) -> Result<(), Error> {
     Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
 }
@@ -156,8 +156,9 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the result of `--revoke` and `--force`. As text: a line for each holder that the nodes name, or the number of
-/// `--newest` that a free lock has forgotten. As JSON: the outcome, and the time left of the longest lease.
+/// Prints the result of `--revoke` and `--force`. The text has a line for each holder that the nodes name. If a free
+/// lock has forgotten a number of `--newest`, the text has that number instead. The JSON object has the outcome, and
+/// the longest time that a lease still had.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
         let outcome = match revocation {
@@ -264,7 +265,7 @@ fn status_text(status: &Status) -> String {
     let (last, holders) = (log::last_run(status), status.holders());
     let news = match (status.state, &last) {
         (State::Free, Some(last)) => format!("; last run {last}"),
-        // A misspelt name has no runs. Only all nodes together can tell that a lock has no runs.
+        // This hints at a misspelt name. Only all nodes together can tell that a lock has no runs.
         (State::Free, None) if status.memory.counts.is_some() => {
             format!("; no run is known{}", log::just_started(&status.memory.started))
         }
@@ -341,8 +342,8 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A note that nothing renews the lease, or that the renewal is late. None if the lease is renewed in time, kept or
-/// revoked. None if the lease never expires, or if its renewal or its end is not known.
+/// A note that nothing renews the lease, or that the renewal is late. None if the lease is kept, if it is revoked, or
+/// if it is renewed in time. None if the lease never expires, or if its renewal or its end is not known.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -354,15 +355,15 @@ fn renewal_news(holder: &Holder) -> Option<String> {
             "taken by acquire: nothing renews it; if the script is dead, use release NAME --force --token {token}"
         ));
     }
-    // If an extension has made the lease longer than a renewal would, no renewal is due yet.
+    // An extension may have given the lease more time than a renewal gives. Then no renewal is due yet.
     let last = renewal.checked_sub(left)?;
     let is_late = last > renewal_interval(renewal) * 3 / 2;
     let (last, left) = (human(last), human(left));
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's findings, and the settings. As JSON: all of them. As text: the problems with their remedies,
-/// worst first, and the settings. `--verbose` prints all findings. `--quiet` prints failures alone, and no settings.
+/// Prints the doctor's findings, and the settings. The JSON object has all of them. The text has the settings, and the
+/// problems with their remedies, the worst first. `--verbose` adds the other findings. `--quiet` leaves only failures.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {

@@ -36,7 +36,7 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line about a wait that has begun at `start`.
+    /// A line about a wait. The wait began at `start`.
     pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Duration, start: Boot) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {
@@ -97,12 +97,13 @@ impl ProgressLine {
         self.tick();
     }
 
-    /// The time that the caller has waited; none unless the last report tells a position in line.
+    /// The time that the caller has waited. None if there is no report yet, or if the last report has no position in
+    /// line.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }
 
-    /// Redraws the line; a line that cannot be redrawn is written again if it is due.
+    /// Redraws the line. If the line cannot be redrawn, prints it again when that is due.
     fn tick(&mut self) {
         let Some((waiting, then)) = self.known.as_ref().filter(|_| !self.quiet) else { return };
         let now = Boot::now();
@@ -118,8 +119,8 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if a line that cannot be redrawn is due now. The first line is due at once. Further lines are due every
-    /// minute, but never at a terminal that can redraw lines.
+    /// True if the line is to be printed now, without redrawing: the first time at once, then every minute. On a
+    /// terminal that can redraw lines, the line is not printed again.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }

@@ -90,12 +90,12 @@ pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)
 }
 
-/// `names`, each in quotes, with `between` in between: `"a" and "b"`.
+/// `names`, each in quotes, joined by `between`: `"a" and "b"`.
 pub(crate) fn quoted(names: impl IntoIterator<Item = impl Debug>, between: &str) -> String {
     names.into_iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(between)
 }
 
-/// The first `most` names, and how many of the `all` names are left: `a, b and 3 more`.
+/// The first `most` names, and the number of the others: `a, b and 3 more`. `all`: the number of all names.
 pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usize, all: u64) -> String {
     let first: Vec<String> = names.into_iter().take(most).map(|name| name.to_string()).collect();
     match all.saturating_sub(first.len() as u64) {

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Makes a command for a lock and a job: the command takes the lock of this name, and runs the job. The command must do
-/// nothing between fork and exec, so that std starts it by posix_spawn. A fork would copy this process, which takes
-/// longer than the measured programs.
+/// nothing between fork and exec, so that std starts it by posix_spawn. A fork would copy this process, and the
+/// copying would take longer than the programs that are measured.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
 /// A way of running a command under a lock.
@@ -60,8 +60,8 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// A copy of the binary that `make bench` has built (REDLOCK); without REDLOCK, of cargo's binary. A fresh copy starts
-/// 0.2 to 0.6 ms faster than a file that was read piece by piece (after a boot, say).
+/// A copy of redlock's binary: of the binary that `make bench` has built (REDLOCK), or else of cargo's binary. A fresh
+/// copy starts 0.2 to 0.6 ms faster than a file that was read piece by piece (after a boot, say).
 pub(crate) fn redlock_binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -198,7 +198,7 @@ pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'sta
     (found, missing)
 }
 
-/// The peer that is a C program of this folder, called with these arguments, the key of the lock, and the job.
+/// A peer that is a C program of this folder. The program gets `arguments`, then the key of the lock, then the job.
 fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     let command: Contender = Box::new(move |name, job| {
         let mut command = Command::new(&program);

@@ -135,7 +135,7 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<Stri
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
         false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
     };
-    // Too many options begin with a word of one or two characters.
+    // A word of one or two characters is not completed: too many options begin with it.
     let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
     let longer: Vec<&str> = begin_so.collect();
     (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))

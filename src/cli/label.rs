@@ -1,5 +1,5 @@
-//! The default label of a job: the name of its script or command. Other users see the label, so it has no arguments,
-//! which may hold secrets.
+//! The default label of a job: the name of its script or command. The label has no arguments: other users see the
+//! label, and arguments may hold secrets.
 
 use crate::cli::values::LONGEST_LABEL;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ pub(crate) fn of(command: &[OsString]) -> String {
     let [first, arguments @ ..] = command else { return String::new() };
     let command = base_name(first);
     let name = if SHELLS.contains(&command.as_str()) { of_shell(arguments) } else { None }.unwrap_or(command);
-    // A letter has at most 4 bytes.
+    // The limit is in bytes, and a letter has at most 4 bytes.
     name.chars().take(LONGEST_LABEL / 4).map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 

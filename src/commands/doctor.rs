@@ -27,7 +27,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
 }
 
-/// A line about the server of `local:`: its socket, and either how to stop the server, or that no server runs.
+/// A line about the server of `local:`. It shows the socket, and tells how to stop the server, or that no server runs.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {

@@ -126,8 +126,9 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// The name and the token for extend and release. If the call gives neither, both are the enclosing job's. If the call
-/// gives only the name of the enclosing job, the token is that job's. With any other name alone, the token is None.
+/// The name and the token for extend and release. A call with neither gets the name and the token of the enclosing job.
+/// A call with only the name of the enclosing job gets the token of this job. In all other cases the token is the given
+/// token, or None.
 ///
 /// # Errors
 /// [`Error::Usage`] if the call gives a token without a name, or gives neither and has no enclosing job.
@@ -236,7 +237,7 @@ fn claim(taking: &LeaseArgs) -> Claim {
 }
 
 /// The request of run and acquire. `pid` is the process that will have the lock. `is_alone` is false with --once-per
-/// or --while-pid: these options exclude --reentrant. Some options in `taking` exclude it too.
+/// or --while-pid. These two options exclude --reentrant, and so do some options in `taking`.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

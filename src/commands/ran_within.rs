@@ -8,11 +8,11 @@ use crate::lock::{Missing, Selection, State, Status, stands_for};
 use crate::output::{self, Row};
 use std::time::Duration;
 
-/// The answer for one lock, the worst last.
+/// The possible answers for one lock, from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Recency {
     Recent,
-    /// The last success is in the future: the server's clock was set back since.
+    /// The last success is in the future: the server's clock was set back after the success.
     Ahead,
     /// No recent success, or too few hosts.
     NotRecent,
@@ -27,8 +27,8 @@ pub(super) struct Jobs<'a> {
     /// The patterns that no lock has matched so far.
     unmatched: Vec<&'a str>,
     answers: Vec<(Recency, String)>,
-    /// The first lock whose state is unknown and whose answer is not `Recent`: nodes that did not answer may know a
-    /// recent success, or more hosts.
+    /// The first lock whose answer is unsure: it is not `Recent`, but the lock's state is unknown. Nodes that did not
+    /// answer may know a recent success, or more hosts.
     unsure: Option<String>,
     /// `rows`: the locks, for JSON; `ages`: the ages of the last successes, for Nagios.
     rows: Vec<Row>,

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The text for an empty list. Without -a, a list has only taken locks, and free locks that are named in full.
+/// The text for an empty list. Without -a, a list leaves out free locks, unless a lock is named in full.
 fn none(args: &StatusArgs) -> String {
     match (quoted(&args.locks.names, " or "), args.all) {
         (names, true) if names.is_empty() => "no locks".to_owned(),

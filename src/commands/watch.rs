@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The signals that end the watch; SIGWINCH for a new terminal size; SIGTSTP for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
-/// Calls `look` and shows the page, again and again at the interval `every`. A signal or the key q ends this. `look`
-/// gets the width of the screen in columns; None if standard output is no terminal, or a dumb terminal.
+/// Calls `look` and shows the page, again and again at the interval `every`. A signal or the key q ends the watch.
+/// `look` gets the width of the screen in columns; None if standard output is a dumb terminal or no terminal.
 ///
 /// # Errors
 /// An error of `look`, unless Redis may come back. An error of standard output. The signal that ended the watch.

@@ -30,10 +30,11 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct LockFacts {
     /// The names of locks that never expire.
     eternal: Vec<String>,
-    /// The names of locks whose runs cannot be read, and the reason for the first of these locks.
+    /// The names of locks whose runs cannot be read.
     unread: Vec<String>,
+    /// The reason why the runs of the first of these locks cannot be read.
     why: Option<String>,
-    /// The largest of all ttls and remaining times of the leases that the statuses name.
+    /// The longest ttl or remaining time of any lease that was found.
     longest: Duration,
 }
 
@@ -49,14 +50,14 @@ impl LockFacts {
 }
 
 impl Setup<'_> {
-    /// True if a node that restarts may not vote for a while.
+    /// True if a node has no vote for a while after a restart.
     fn has_quarantine(&self) -> bool {
         !self.quarantine.length.is_zero()
     }
 }
 
-/// A check of one server of a node. The last argument has the facts about all other servers that were reached, those of
-/// other nodes too.
+/// A check of one server of a node. The last argument has the facts about all other servers that were reached: the
+/// servers of this node and of the other nodes.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
@@ -82,7 +83,7 @@ type CheckOfAll = fn(&Setup) -> CheckResult;
 pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
     [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry), ("log", log)];
 
-/// The largest acceptable difference of two clocks, in ms: --once-per and --ran-within count by the servers' clocks.
+/// The largest acceptable difference between two clocks, in ms. (--once-per and --ran-within use the servers' clocks.)
 const CLOCKS_MS: u64 = 5_000;
 /// The largest acceptable lag of a replica, in seconds.
 const LAG: u64 = 10;
@@ -295,7 +296,7 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     Ok(format!("up for {up}"))
 }
 
-/// Compares the clock with this machine's, and with the other nodes'.
+/// Compares the server's clock with this machine's clock and with the clocks of the other servers.
 fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     let advice = "let this user run TIME (ACL rule +time)";
     let ahead = node.ahead_ms.ok_or_else(|| Unknown.problem("TIME is refused", advice))?;
@@ -323,7 +324,7 @@ fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     Ok(if connected == 0 { "none".to_owned() } else { format!("{connected}, in sync") })
 }
 
-/// True for a replica that is not in sync, by its line in INFO.
+/// True if the replica is not in sync. `replica`: the line about the replica in the primary's INFO.
 fn lags(replica: &str) -> bool {
     let lag = replica.rsplit_once("lag=").and_then(|(_, lag)| lag.parse::<u64>().ok());
     !replica.contains("state=online") || lag.is_none_or(|lag| lag > LAG)

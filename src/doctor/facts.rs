@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// The largest number of measured round trips, and the time after which no more begin.
+/// doctor measures at most `TRIES` round trips. After `TRY_FOR`, no further round trip begins.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
@@ -36,13 +36,14 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    /// The time by which the server's clock is ahead of this machine's, in ms; none if TIME is refused.
+    /// How far the server's clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
-    /// The `run_id`s that several connections to the server's address have met: more than one behind a balancer, say.
+    /// The `run_id`s of the servers that several connections to this address have reached. Behind a balancer there may
+    /// be several.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
-    /// The time left of the server's certificate, or of an issuer's. None without TLS, if the time is not known, or if
-    /// it is longer than [`CERTIFICATE`].
+    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than
+    /// [`CERTIFICATE`], or is not known, or if the server does not use TLS.
     pub(super) certificate_ends_in: Option<Duration>,
     /// Two settings that INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
@@ -87,7 +88,7 @@ impl Lines {
     }
 }
 
-/// The problem that the server does not reveal a fact.
+/// The problem of a fact that the server does not reveal.
 fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     let advice = format!("let this user run {command}, or look in the console of the service");
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
@@ -129,7 +130,7 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         Ok(1..) => report(node, "CLUSTER INFO").await,
         _ => Lines { command: "CLUSTER INFO", lines: Ok(String::new()) },
     };
-    // Asks only if the server is in a Cluster: each refusal makes an entry in the server's ACL LOG.
+    // Only a server in a Cluster is asked for moving slots: a server that refuses makes an entry in its ACL LOG.
     let moving = match &cluster.lines {
         Ok(told) if told.is_empty() => Ok(Vec::new()),
         Ok(_) => moving(node).await,
@@ -187,8 +188,8 @@ async fn setting(node: &mut Node, name: &str) -> Result<String, Problem> {
     pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
 }
 
-/// The time by which a server's clock is ahead of this machine's, in ms. `told` is the answer to TIME, which took this
-/// round trip.
+/// How far a server's clock is ahead of this machine's, in ms. `told`: the answer to TIME. `round_trip`: how long the
+/// answer took.
 fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
     let theirs = Duration::from_secs(told.count(0)?) + Duration::from_micros(told.count(1)?);
     let ours = unix_time().saturating_sub(round_trip / 2);
@@ -215,7 +216,7 @@ pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Proble
     }
 }
 
-/// True if the server answers, but lacks this command, or the user may not run it.
+/// True if the server answers that it does not know the command, or that the user may not run the command.
 fn is_untold(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(code, detail) if code == "NOPERM" || detail.contains("unknown command"))
 }

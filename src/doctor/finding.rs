@@ -53,7 +53,8 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,
-    /// The node can grant no lock, or only some locks. This is only a warning if enough other nodes have a vote.
+    /// The node can grant no lock, or only some locks. If enough other nodes have a vote, this is a warning, else a
+    /// failure.
     NoVote,
     Warn,
     Unknown,

@@ -28,7 +28,7 @@ pub(crate) fn examine(setup: &Setup<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
     let of_nodes = zip(nodes, setup.addresses).map(|(node, address)| of_node(node, address, setup, &reached));
     let of_nodes: Vec<Vec<CheckOutcome>> = of_nodes.collect();
-    // A minority of nodes may be without a vote.
+    // Locks still work if less than half of the nodes have no vote.
     let has_no_vote = |(_, _, result): &CheckOutcome| matches!(result, Err(Problem { harm: Harm::NoVote, .. }));
     let lost = of_nodes.iter().filter(|outcomes| outcomes.iter().any(has_no_vote)).count();
     let enough = lost <= (setup.addresses.len() - 1) / 2;
@@ -46,7 +46,7 @@ fn of_node(node: &NodeFacts, address: &Address, setup: &Setup<'_>, reached: &[&F
     if let Some(local) = address.local() {
         outcomes.push((name(), "local", checks::local(&local)));
     }
-    // If no Sentinel answers, the check of the connection reports that.
+    // If no Sentinel answers, the check `connection` reports this failure.
     if node.sentinels.iter().any(|(_, view)| view.is_ok()) {
         outcomes.push((name(), "sentinels", checks::sentinels(&node.sentinels)));
     }
@@ -56,7 +56,7 @@ fn of_node(node: &NodeFacts, address: &Address, setup: &Setup<'_>, reached: &[&F
             Err(fault) => found("connection", checks::unreached(fault)),
             Ok(facts) => {
                 let others: Vec<&Facts> = reached.iter().copied().filter(|one| !ptr::eq(*one, facts)).collect();
-                // A Sentinel keeps no locks: the other checks do not apply.
+                // A Sentinel keeps no locks, so only the check `kind` applies.
                 let looks = checks::OF_A_NODE.iter().filter(|(check, _)| *check == "kind" || !facts.is_sentinel());
                 looks.for_each(|(check, look)| found(check, look(facts, setup, &others)));
             }

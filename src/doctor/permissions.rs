@@ -25,7 +25,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
-    // Subcommands are not asked about: locks work without `client|setname` and `pubsub|numsub`.
+    // The request does not ask about subcommands: locks work without `client|setname` and `pubsub|numsub`.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
     script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()

@@ -1,11 +1,11 @@
 #!lua
 -- Tells which commands this user has no right to run on a lock's keys and channels. Runs none of the commands. The
--- script is not declared read-only, so a server that refuses writes refuses the script, too.
+-- script is not declared read-only: if a server refuses all writes, it refuses this script, too.
 -- ARGV: 1 the lock  2 another key of the lock  3 a channel of the lock  4… the commands
 -- Returns the commands that are denied. Servers before Redis 7 do not know `#!lua`, and cannot answer.
 
--- A request of each command with enough arguments: if a request is too short, Redis 7.0 reads past its end, and may
--- crash.
+-- The arguments for a request with this command. There must be enough arguments: if a request is too short, Redis 7.0
+-- reads past the end of the request, and may crash.
 local function request(command, key)
   if command == 'eval' or command == 'evalsha' then return {'', '1', key} end
   if command == 'publish' then return {ARGV[3], ''} end

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// The longest pause between rounds. In a longer pause, a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time before survivors of SIGKILL are reported, and before processes that this user may not kill are given up.
+/// After this time, survivors of SIGKILL are reported. The rounds end if this user could kill none of the remaining
+/// children during this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Rounds 4, 8, 16, 32 and so on kill the children, and everything below the children.
@@ -59,9 +60,9 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this call, a deep tree would die level by level. The first three rounds do not make the call: a large
-        // flat job dies in them, and needs the processor to die. With spared children no round makes the call: it would
-        // kill the descendants of these children, too, which do not belong to the job.
+        // Without this call, a deep tree would die level by level. The first three rounds leave the call out: a large
+        // flat job dies in these rounds, and its dying processes need the processor. If children are spared, each round
+        // leaves the call out: it would kill the descendants of spared children, which do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -105,7 +106,7 @@ impl<'a> Takeover<'a> {
         Takeover { keeper, strangers, killing: KillLoop::begin() }
     }
 
-    /// Reaps the children that have ended. If the job is not dead yet, runs the next round, if that round is due.
+    /// Reaps the children that have ended. Then runs the next round if the job still lives, and the round is due.
     pub(crate) fn step(&mut self) -> Progress {
         loop {
             match reap() {
@@ -118,8 +119,8 @@ impl<'a> Takeover<'a> {
         }
     }
 
-    /// True once the keeper is dead and this process has no children but strangers. The dead keeper may still be among
-    /// the children, if a tracer keeps it from being reaped.
+    /// True once the keeper is dead, and every child of this process is a stranger or the dead keeper. (The dead keeper
+    /// remains a child while a tracer delays the reaping.)
     fn is_over(&self) -> bool {
         let is_other = |child: &i32| self.strangers.iter().chain([self.keeper]).any(|other| other.is(*child));
         let has_ended = self.keeper.has_ended();

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// bounds of the first pause, the second, and so on. After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// If nodes refuse a password or certificate from a file, the file may be in the middle of its rotation. A caller that
-/// may wait then repeats its first try, but at most for this time.
+/// If nodes refuse a password or certificate from a file, the file may be in the middle of its rotation. In this case a
+/// call with `--wait` repeats its first try, for at most this time.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
@@ -47,8 +47,8 @@ impl Lock {
         acquired
     }
 
-    /// Re-enters a lease, else tries to take the lock, else waits in line. May be dropped at any await. After a drop or
-    /// an error, `traces` has everything that is to be withdrawn.
+    /// Re-enters a lease, else tries to take the lock, else waits in line. The caller may drop the future at any await.
+    /// After a drop or an error, `traces` lists everything that must be undone.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -83,8 +83,8 @@ impl Lock {
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
-            // A try that begins at the end of the wait still has time for an answer: "timed out" would hide who has the
-            // lock.
+            // Even the last try, at the end of the wait, has time for an answer. Without this time the message would be
+            // "timed out", and would not say who has the lock.
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,

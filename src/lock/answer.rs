@@ -20,7 +20,8 @@ pub(super) enum Outcome {
     Taken,
     /// The request and the holders differ about slots: only one side has slots, or the numbers of slots differ.
     OtherClaim,
-    /// The node is in quarantine: it may have forgotten a lease. It shows no lease, or members with the same claim.
+    /// The node is in quarantine: it may have forgotten a lease. The node shows either no lease, or members with the
+    /// same claim.
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
@@ -28,8 +29,8 @@ pub(super) enum Outcome {
     Superseded,
     /// The named lease is gone, and no other lease is in its way.
     Gone,
-    /// One of three: the named lease is gone, and others have the lock; the lease to enter was revoked; the number of
-    /// `--newest` is to be deleted, and the lock is not free.
+    /// The named lease is gone, and others have the lock. Re-entry only: the lease was revoked. Deletion of the number
+    /// of `--newest` only: the lock is not free.
     Other,
     /// The lease is there, and was extended, entered or created again.
     Extended,
@@ -61,7 +62,7 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// The obstacle that the answer names: holders, a key of another type, or the reservation. None if there is none.
     pub(super) by: Option<Obstacle>,
-    /// The largest of all ttls and remaining times of the leases that the node shows; zero if the node shows no lease.
+    /// The longest ttl or remaining time of any lease that the node shows. Zero if the node shows no lease.
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none if INFO is refused, or if the answer has no `node`.
     pub(super) uptime: Option<Duration>,
@@ -71,8 +72,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock. Two kinds do not count: a lease that the node has just granted, and
-    /// members beside which the claim fits.
+    /// True if the node shows no lease on the lock. Two kinds of leases do not count: a lease that the node has just
+    /// granted, and members beside which the claim fits.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,

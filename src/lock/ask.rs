@@ -16,9 +16,9 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes. Once `decided` is true of the answers, waits a while for the slower nodes ([`straggler_wait`]),
-    /// since every node should do its part. The answer of a node in quarantine counts as missing if the node may have
-    /// forgotten the lock.
+    /// Asks all nodes, and waits until `decided` is true of the answers. Then waits a while for the slower nodes
+    /// ([`straggler_wait`]), since every node should carry out the call. Drops the answers of nodes that may have
+    /// forgotten the lock (quarantine).
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,
@@ -43,14 +43,14 @@ impl Locks {
         answers.replies().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
-    /// The answers, except from nodes that may have forgotten the lock in a restart.
+    /// The answers, without those of nodes that may have forgotten the lock in a restart.
     pub(super) fn without_quarantined(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of a quarantined node that shows no lease: the node was started too recently, or does not say when it
-    /// was started. None for any other node.
+    /// The fault of a node in quarantine that shows no lease. Such a node has started too recently, or does not tell
+    /// when it started. None for any other node.
     pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -130,16 +130,16 @@ impl<A> Answers<A> {
         Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No
     }
 
-    /// The verdict on a question that a quorum has to answer with `yes`. Every other answer, and a node that failed, is
-    /// a no.
+    /// The verdict on a question that a quorum has to answer with `yes`. Any other answer counts as a no. A node that
+    /// failed counts as a no, too.
     pub(super) fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
         let yes = self.count(yes);
         Tally { nodes: self.nodes(), yes, no: self.finished() - yes }.verdict()
     }
 }
 
-/// How long to wait for slower nodes once the answers have decided. If a node has failed, or a connection had to be
-/// opened (`unhurried`), the wait is longer: a message about a failed node should not blame slow nodes too.
+/// How long to wait for slower nodes once the answers of the others are enough. `unhurried`: a node has failed, or a
+/// connection had to be opened. The wait is then longer: a message about a failed node should not blame slow nodes too.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

@@ -63,7 +63,8 @@ pub(super) struct Denial {
     pub(super) split: bool,
 }
 
-/// The lease that a waiter saw on a single server, in case the server restarts empty.
+/// The lease that a waiter has seen, if there is a single server. If the server restarts empty, the waiter reserves the
+/// lock for the holder of this lease.
 #[derive(Clone, Debug)]
 pub(super) struct LastSeenLease {
     pub(super) holder: Holder,
@@ -76,8 +77,8 @@ pub(super) struct LastSeenLease {
 }
 
 impl Lock {
-    /// One try on all nodes, until `until` at most. If the try's slot is taken and other slots are free, the try is
-    /// repeated with another slot.
+    /// One try on all nodes, which waits for answers until `until` at the latest. If the try's slot is taken and other
+    /// slots are free, another try asks for another slot.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -136,8 +137,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the earlier tries that the node still has to undo. Waits for answers while
-    /// more answers matter, until `until` at most.
+    /// Sends each node these arguments, and the earlier tries that the node still has to undo. Waits as long as further
+    /// answers matter, but not beyond `until`.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -172,7 +173,7 @@ impl Lock {
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         // All nodes get the same clock, so that they agree on the fencing token at once. Over several nodes a shared
-        // lease sends no clock: its fencing token is the last writer's, which q nodes have as their counter.
+        // lease sends no clock: its fencing token is the last writer's, and q nodes have this number in their counters.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
@@ -315,7 +316,7 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
 }
 
 /// The recent success that makes a node refuse this take. None if no node refuses because of a success. The second
-/// value is the time since the host's visit before this take, if the node tells that time.
+/// value is the time since the host's previous visit, if the node tells this time.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
@@ -339,9 +340,9 @@ fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
-/// How long to wait for slower nodes once a quorum has granted the lock. The slower nodes should have the lease too, in
-/// case a node of the quorum is lost. The wait is longer if at least one of the granting nodes has a fencing counter,
-/// but fewer than q have one: a slower node may still have its counter.
+/// How long to wait for slower nodes once a quorum has granted the lock. A lease on more nodes survives the
+/// failure of more nodes. The wait is longer if some of the granting nodes have a fencing counter, but fewer than q:
+/// the slower nodes may have counters.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -350,8 +351,8 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// If the slot of this try is taken: the slots for which the next try may ask. These slots are free on the most nodes.
-/// Empty if no quorum can grant such a slot.
+/// The slots for which the next try may ask, if the slot of this try is taken. They are the slots that are free on the
+/// most nodes. Empty if no quorum can grant such a slot.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> =
         answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();

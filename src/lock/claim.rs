@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// The number of slots, for a claim to a slot.
+    /// The number of slots if the claim is a slot, else none.
     pub(crate) fn limit(self) -> Option<u32> {
         match self {
             Claim::Slots(limit) => Some(limit),

@@ -53,8 +53,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // The nodes may tell different fencing tokens: a node granted late, say, or its counter was not raised. Then
-        // only all answers together tell the lease's fencing token.
+        // The nodes may tell different fencing tokens. For example, one node granted the lease late, or the counter of
+        // one node was not raised. Then all answers are needed to find the lease's fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

@@ -7,9 +7,9 @@
 //! so the later token is larger.
 //!
 //! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, and the
-//! client ignores the 0. If q of the nodes that granted have a counter, at least one node knows the last writer's
-//! counter. If fewer have a counter, the client's clock counts too: it is nearly always larger than any writer's
-//! counter.
+//! client ignores the 0. If q granting nodes have a counter, at least one of these nodes knows the last writer's
+//! counter. If fewer granting nodes have a counter, the client's clock counts too: the clock is nearly always larger
+//! than any writer's counter.
 //!
 //! The models (tests/model) include this file by its path, so it imports only other files that they include.
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// rest of the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease. The token of another library may be any bytes. Of such a token, only the first 128 bytes
-    /// are read, except for a revocation.
+    /// The token of the lease. The token of another library may be any bytes, of any length: this field has the first
+    /// 128 bytes, or for a revocation all bytes.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
@@ -34,7 +34,7 @@ pub(crate) struct Holder {
     /// The ttl with which the lease was taken.
     #[serde(rename = "ttl_ms", serialize_with = "ms")]
     pub(crate) ttl: Option<Duration>,
-    /// The rest of the lease; none when it never expires or is not known.
+    /// The time left of the lease. None if the lease never expires, or if the time is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
     /// The ttl that renewals ask for; zero if nothing renews the lease, none if that is not known.
@@ -68,8 +68,8 @@ pub(crate) struct Leases {
     pub(crate) holders: Vec<Holder>,
     /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until the first of all leases runs out, if that lease is not extended. None if only the times of
-    /// `holders` are known.
+    /// The time until the first of all leases runs out, unless that lease is extended. None if the node did not tell
+    /// this time: then only the leases of `holders` are known.
     pub(super) next: Option<Duration>,
 }
 
@@ -179,7 +179,7 @@ impl Obstacle {
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
-            // A holder may be told twice: as one of the holders, and because the request named the holder's token.
+            // A holder may be in the answer twice: as one of the first holders, and as the holder named in the request.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }
@@ -219,8 +219,8 @@ impl Obstacle {
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
-    /// The time until the obstacle may end, unless a lease is extended; none if there is no end, or the end is not
-    /// known.
+    /// The time until the obstacle may end, unless a lease is extended. None if the obstacle never ends, or if its end
+    /// is not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
             Obstacle::Leases(Leases { holders, next, .. }) => {
@@ -231,7 +231,8 @@ impl Obstacle {
         }
     }
 
-    /// True if two nodes show the same obstacle: at least one common lease, or another obstacle of the same kind.
+    /// True if two nodes show the same obstacle. If both show leases, one common lease suffices. Otherwise both must
+    /// show the same kind of obstacle.
     fn is(&self, other: &Obstacle) -> bool {
         match (self, other) {
             (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {

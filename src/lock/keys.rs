@@ -64,7 +64,7 @@ impl Keys {
         Call::new(script, self.all(), args.into_list(), (self.base.clone(), &PARTS))
     }
 
-    /// The key of the note that stays after this lease was released.
+    /// The key of the note that the release of this lease leaves.
     pub(super) fn note(&self, token: &str) -> String {
         format!("{}released:{token}", self.base)
     }

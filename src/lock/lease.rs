@@ -39,7 +39,7 @@ pub(crate) struct Lease {
     pub(super) newest: Option<u64>,
     /// What the holder knows of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that did not grant the lease because of a fault, and the faults. Not passed on to another process.
+    /// The nodes that did not grant the lease because of a fault, and the faults. No other process gets this list.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
@@ -89,8 +89,8 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds what a node needs to write the end of the run, even if the node has restarted empty: the run_id from the
-    /// node's last confirmation, the beginning (ms ago), and the run itself.
+    /// Adds what a node needs to write the end of the run: the run_id from the node's last confirmation, the beginning
+    /// (ms ago), and the run itself. This is enough even for a node that has restarted and forgotten everything.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
         args.with_some("run_id", self.backing[node].run.as_ref())

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 use std::time::Duration;
 
-/// Once this many runs more than requested are in memory, the oldest are dropped.
+/// How many runs beyond the requested number may be in memory. If there are more, the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
 /// The choice of the locks for a list.
@@ -24,12 +24,12 @@ pub(crate) struct Selection<'a> {
     pub(crate) names: &'a [String],
 }
 
-/// The runs of several locks, in the order of their beginnings, each as the caller's row.
+/// The runs of several locks, in the order in which the runs began. The caller has made a row of each run.
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
-    /// The locks for which `runs` lacks some of the runs that go on: the lock's name, and the number of all its runs
-    /// that go on. Empty if only failed runs were asked for.
+    /// Locks with unfinished runs that are not in `runs`. For each lock: its name, and the number of all its unfinished
+    /// runs. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
@@ -51,8 +51,8 @@ struct Found<R> {
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
-    /// The error about the locks in [`State::Unknown`], if there are any. The runs of such a lock may still be
-    /// known.
+    /// The error about all locks in [`State::Unknown`]; None if there is no such lock. The runs of such a lock may
+    /// still be known.
     pub(crate) unknown: Option<Error>,
     /// True if the list shows a lock whose state is known.
     has_known: bool,
@@ -74,7 +74,7 @@ impl Missing {
 impl Locks {
     /// Gives the selected locks to `show`, ordered by name. A lock that is named without a `*` is always shown. A `*`
     /// finds taken locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
-    /// finds no lock without redlock's owner record: other keys of the database are other data.
+    /// finds only locks with redlock's owner record, since the database may have keys that are no locks.
     ///
     /// Errors about single locks, and errors of `show`, go into the result. There may be very many locks, so only the
     /// answers about one page of locks are in memory at a time.
@@ -99,7 +99,7 @@ impl Locks {
             keys.extend(batch.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
-            // A replica answers SCAN too; only a question about a lock shows that the node is a replica.
+            // Asks about one lock. A replica answers SCAN too; only such a question shows that the node is a replica.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
@@ -262,9 +262,9 @@ impl<'a> Selection<'a> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
-    /// True if the list shows a lock with this status. A lock that is named without a `*` is always shown. Of the other
-    /// locks, a free lock is shown if `free` is set and the lock remembers something, and a lock of another library is
-    /// shown if there is a prefix.
+    /// True if the list shows a lock with this status. A lock that is named without a `*` is always shown. Otherwise a
+    /// free lock is shown only with `free`, and only if it remembers something. A lock of another library is shown only
+    /// if there is a prefix.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas

@@ -16,7 +16,7 @@ pub(crate) struct Locks {
     pub(crate) quarantine: Quarantine,
 }
 
-/// The answer of each node about a lock (None: the node has not answered), or why too few nodes can tell.
+/// Each node's answer about a lock (None: the node has not answered), or an error if too few nodes can answer.
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
@@ -70,8 +70,8 @@ impl BatchQuery<'_> {
         self.locks.unanswered(None, self.faults.iter().map(|(&node, fault)| (node, fault)), reached)
     }
 
-    /// Asks the nodes about several locks. Returns for each lock the answers by node, or why too few nodes can tell;
-    /// that error does not name the lock.
+    /// Asks the nodes about several locks. Returns for each lock the nodes' answers, or an error if too few nodes can
+    /// answer. The error does not name the lock.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The most runs of a log that one call of runs.lua reads. runs.lua has the same number.
 const PAGE: usize = 200;
-/// The most runs that one request asks for, of all its locks together. (A run takes a kilobyte at most.)
+/// The most runs that one request asks for: the sum over all locks of the request. (A run takes a kilobyte at most.)
 const RUNS: usize = 2_000;
 /// The number of runs whose errors are kept.
 const KEPT_ERRORS: usize = 10;
@@ -24,7 +24,7 @@ const KEPT_ERRORS: usize = 10;
 const SPARE: usize = 10;
 /// Longer than any period that `log --since` takes (100 days).
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
-/// For this long after its start a server is new: it may have forgotten runs that ended before the start.
+/// A server is new if it was started less than this time ago: it may have forgotten runs that ended before its start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The largest number of locks that one request asks about.
 const LOCKS: usize = 500;
@@ -32,15 +32,15 @@ const LOCKS: usize = 500;
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// The largest number of runs; the oldest are left out.
+    /// The largest number of runs. If there are more, the oldest runs are left out.
     pub(crate) most: usize,
     /// Runs that ended longer ago than this are left out. None: no run is left out for its age.
     pub(crate) since: Option<Duration>,
-    /// True if only runs that failed, or may have failed, are asked for.
+    /// Asks only for runs that failed, or may have failed.
     pub(crate) failed: bool,
-    /// True if the hosts that came to the lock are asked for too.
+    /// Asks also for the hosts that came to the lock.
     pub(crate) hosts: bool,
-    /// True if the last lines of each job's standard error are asked for too.
+    /// Asks also for the last lines of each job's standard error.
     pub(crate) errors: bool,
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct Memory {
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
-    /// The usual duration of a run: the median of the successes that were asked for, if there are at least three.
+    /// The usual duration of a run: the median of the requested runs that succeeded. None if fewer than three did.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
-    /// The hosts that came, the latest first, if they were asked for.
+    /// The hosts that came to the lock, the latest host first. None if the query did not ask for hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hosts: Option<Vec<Visit>>,
     /// The runs that were asked for, in the order of their beginnings.
@@ -66,12 +66,12 @@ pub(crate) struct Memory {
     /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// If the log was cut, and lacks some of the requested runs: the time (since 1970) when the log's oldest run ended,
-    /// and the number of runs in the log.
+    /// The time (since 1970) when the log's oldest run ended, and the number of runs in the log. None if the log of a
+    /// node has all requested runs, so that no run is forgotten.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// The server that was started first, and the time since its start: earlier runs may have been forgotten. None
-    /// unless all nodes have answered, know no run of the lock, and are [`NEW`].
+    /// The server that was started first, and the time since its start: earlier runs may have been forgotten. None if
+    /// a node did not answer, or knows a run of the lock, or is not [`NEW`].
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -221,8 +221,8 @@ impl Memory {
 }
 
 impl BatchQuery<'_> {
-    /// The memory of each of these locks, or why too few nodes can tell; that error does not name the lock. The caller
-    /// asks about at most [`RunQuery::locks_at_a_time`] locks.
+    /// For each of these locks: its memory, or the reason why too few nodes can tell the memory. The reason does not
+    /// name the lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
@@ -265,8 +265,8 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The node that was started first, and the time since its start; none unless all nodes have answered, know no run, and
-/// are [`NEW`].
+/// The node that was started first, and the time since its start. None if a node did not answer, or knows a run of the
+/// lock, or is not [`NEW`].
 fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
@@ -301,9 +301,10 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// Combines what several nodes know of one run. If redlock told any node the run's end, this end wins. There are two
-/// exceptions: `needed` nodes know a loss, or `needed` nodes know that a lease of `acquire` ran out. If redlock told no
-/// node an end, the run counts only if `needed` nodes know it: it may be left over from a take without a quorum.
+/// Combines what several nodes know of one run. `needed`: the number of nodes in a quorum. If redlock reported an end
+/// to any node, this end counts. There are two exceptions: a quorum knows a loss, or a quorum knows that a lease of
+/// `acquire` ran out. If redlock reported no end, a quorum must know the run: otherwise the run may be left over from a
+/// take without a quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
@@ -327,7 +328,7 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
         let is_running = count(RunOutcome::Running) >= needed;
         let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
         let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
-        // Some nodes may lack a status that was told after the expiry, so an end with a status is preferred.
+        // An end with a status is preferred: redlock may have reported the status after the expiry, to some nodes only.
         meant.max_by_key(|run| run.status)?
     };
     let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();
@@ -353,17 +354,17 @@ mod tests {
             let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
             merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
         };
-        // A minority's run may be left over from a take that got no quorum.
+        // A run that only a minority knows may be left over from a take without a quorum.
         assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
         assert_eq!(outcome(&[&open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
         assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
-        // If a node was told the end, this end counts, with its time.
+        // If redlock reported an end to one node, this end and its time count.
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
-        // `run`: the end that a node was told counts. `acquire`: if the lease ran out on most nodes, this counts.
+        // `run`: the end on one node suffices. `acquire`: the expiry on two nodes is stronger than the end on one.
         assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
         let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
         assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));
@@ -394,7 +395,7 @@ mod tests {
     fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
         let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
         let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
-        // If only one node says that a run goes on, the run is over: this node has not heard of the run's end.
+        // A single node does not suffice: it may not have heard of the run's end.
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
         assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);

@@ -69,7 +69,7 @@ pub(crate) struct Lock {
     /// None for a command that takes no lease: the scripts then read the claim from the lock.
     claim: Option<Claim>,
     locks: Locks,
-    /// The records of the run's end that the last release could not write.
+    /// What the last release could not record about the end of the run.
     pub(crate) unwritten: Unwritten,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Request {
     /// The tokens of the enclosing jobs' leases, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// True if one process renews the lease, and another releases it: the process that renews must not take the release
-    /// for a loss.
+    /// True if one process renews the lease, and another process releases it. The release then leaves a note, so that
+    /// the first process does not take the release for a loss.
     pub(crate) noted: bool,
     /// True if another process releases the lease, by the lease's token.
     pub(crate) is_acquired: bool,
@@ -108,7 +108,8 @@ pub(crate) enum Reenter {
     No,
     /// Do not re-enter: other options of this call rule that out.
     Excluded,
-    /// Re-enter if an ancestor still holds a lease, which keeps its own ttl; otherwise take the lock as usual.
+    /// If an ancestor still holds a lease, re-enter this lease, and do not change its ttl. Otherwise take the lock as
+    /// usual.
     IfHeld,
     /// Re-enter the lease of this token, or fail. The entry extends the lease to the request's ttl, unless the lease
     /// lasts longer already, or is kept after its job.
@@ -141,7 +142,8 @@ impl Lock {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
-    /// A call of a script that writes or reads the note of this lease's release; an ordinary lease has no note.
+    /// A call of a script. If the release of this lease leaves a note, the call has the key of the note, and the script
+    /// writes or reads the note.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)

@@ -15,7 +15,7 @@ pub(crate) struct Newest {
     host: Option<String>,
     pid: Option<u64>,
     label: Option<String>,
-    /// The time since that caller came, by the server's clock.
+    /// The time since the first caller with this number came, by the server's clock.
     #[serde(skip)]
     ago: Option<Duration>,
 }

@@ -30,15 +30,16 @@ impl Quarantine {
         self.length.is_zero()
     }
 
-    /// Makes the quarantine at least as long as `lease`, the ttl of a lease on a node, unless the quarantine is fixed.
+    /// Makes the quarantine at least as long as `lease`, unless the quarantine is fixed. `lease`: the ttl of a lease on
+    /// a node.
     pub(super) fn cover(&mut self, lease: Duration) {
         if !self.is_fixed {
             self.length = self.length.max(lease);
         }
     }
 
-    /// For how long a node stays in quarantine if it has been up for `uptime`, in whole seconds. Zero if the uptime is
-    /// not known.
+    /// How much longer a node stays in quarantine. `uptime`: how long the node has been up, in whole seconds. If the
+    /// uptime is not known, the result is zero.
     pub(crate) fn left(self, uptime: Option<Duration>) -> Duration {
         match uptime {
             Some(uptime) if !self.is_off() => (self.length + Duration::from_secs(1)).saturating_sub(uptime),

@@ -20,28 +20,28 @@ use crate::sys::wait::{sleep_until, within};
 use futures_util::FutureExt;
 use std::time::Duration;
 
-/// The pause between looks of the first in line: another library frees its lock without a call.
+/// The pause between looks of the first in line. (Another library calls no waiter when it frees the lock.)
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
 /// The pause before the look of a waiter that has just become the first in line: the new lease may run out before the
 /// waiter's next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
-/// The longest pause of the other waiters (± 10 %), which look more rarely the farther back they are.
+/// The longest pause of the other waiters (± 10 %). Waiters farther back look more rarely.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// The pause of each waiter if the key is of another type: such a key has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 /// The pause from an expiry to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// After an expiry the other waiters look too, since the holder and the first waiters may have died together. They look
-/// at most this much later, but [`OTHERS_PER_RANK`] may delay them further.
+/// After an expiry the other waiters look too, since the holder and the first waiters may have died together. Each of
+/// them looks at a random moment within this time, or later because of [`OTHERS_PER_RANK`].
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The Nth waiter in line (but not the first) waits at least N times this before its look for an expiry. For the fourth
-/// waiter that is 400 ms.
+/// The Nth waiter in line (N > 1) waits for at least N times this before it looks because of an expiry. The fourth
+/// waiter waits for at least 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// A look may always take this long, even past the end of the wait. So a wait over slow connections ends as "held", not
-/// as "timed out".
+/// A look may always take this long, even past the end of the wait. So with slow connections, the wait still ends as
+/// "held", not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try, after a tie of rivals (each has got some nodes, but no quorum), or after
-/// a call from fewer than q nodes.
+/// The longest pause before the next try after a tie, or after a call from fewer than q nodes. (A tie: each rival has
+/// got some nodes, but no rival has a quorum.)
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The pause after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
@@ -120,7 +120,7 @@ impl Lock {
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         traces.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
-            // If each node gave its own tickets, two waiters could each be first on some nodes, for good.
+            // If each node gave its own tickets, two waiters could block each other for ever: each first on some nodes.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
         // Reports trouble at once. A holder is reported after the first look, with the position in line.
@@ -150,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes. Ends earlier if too few nodes are left for a quorum, after
-    /// the node timeout, or at `end`. A waiter that queues before it listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes. Ends earlier at the node timeout, at `end`, or when too
+    /// few nodes are left for a quorum. A waiter that queues before it listens may miss its call.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -217,7 +217,7 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.update(*denial);
-                // Calls that came before this look may be unread: this process was frozen, say.
+                // Calls that came before this look may be unread, for example if this process was frozen.
                 while let Some((node, heard)) = listeners.next().now_or_never() {
                     line.hear(self, node, heard);
                 }
@@ -228,8 +228,8 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // These nodes have dropped this waiter from their line, and the waiter has heard no call from them. So
-                // a subscription there is dead, unless it is newer than the last look.
+                // These nodes had dropped this waiter from the line, but the waiter has heard no call from them. So the
+                // subscription on such a node is dead, unless the waiter has subscribed there after the last look.
                 let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
                 deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
@@ -255,7 +255,7 @@ impl InLine<'_> {
 
     /// With a single node: remembers the present lease, in case the server restarts empty.
     fn remember(&mut self) {
-        // The lease that lasts longest, if there are several.
+        // If there are several leases, this is the lease that lasts longest.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);
         if let (1, Some(holder)) = (self.called.len(), last)
             && holder.lease.is_some()
@@ -270,8 +270,8 @@ impl InLine<'_> {
         }
     }
 
-    /// Prolongs the remembered lease of a single server that cannot be reached any more: the lease may last for its
-    /// whole length from now.
+    /// Prolongs the remembered lease of a single server that cannot be reached any more. The holder may have renewed
+    /// the lease just before, so the lease may last for its whole length from now.
     fn server_is_gone(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()
@@ -316,8 +316,8 @@ impl InLine<'_> {
 }
 
 /// The time until a waiter looks by itself. The first in line looks often. The waiter at rank r looks every r + 1
-/// seconds, and at least once a minute. So W waiters together look about ln W + W/60 times a second. All waiters also
-/// look after the lease has run out, waiters farther back later.
+/// seconds, and at least once a minute. So W waiters together look about ln W + W/60 times a second. After the lease
+/// has run out, every waiter looks. Waiters farther back look later.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {

@@ -15,12 +15,12 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// The time for which a node's grant is good, from the moment the request was sent: the ttl less drift.
+/// The ttl less drift. For this time after the request was sent, a node's grant is good.
 pub(crate) fn less_drift(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
 
-/// The end of validity: the q-th largest of the nodes' deadlines, none when fewer than q nodes have one.
+/// The end of validity: the q-th largest of the nodes' deadlines. None if fewer than q nodes have a deadline.
 ///
 /// Each node keeps the holder's key until the node's deadline at least. So a quorum has the key until this moment, and
 /// a rival can get only the other nodes, which are fewer than q.
@@ -34,7 +34,7 @@ pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Optio
     values.get(needed - 1).copied()
 }
 
-/// The q-th smallest of the nodes' values; the largest, if fewer than q nodes answered; none, if no node answered.
+/// The q-th smallest of the nodes' values. If fewer than q nodes answered, the largest value. None if no node answered.
 pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option<T> {
     answers.sort_unstable();
     answers.get(quorum(nodes) - 1).or(answers.last()).copied()
@@ -109,7 +109,7 @@ mod tests {
             for answers in every_combination(nodes) {
                 let count = |kind| answers.iter().filter(|&&answer| answer == kind).count();
                 let tally = Tally { nodes, yes: count(0), no: count(1) + count(2) };
-                // The definition itself: the best and the worst result that the missing answers can still bring.
+                // By definition, the verdict depends on the worst and the best that the missing answers can bring.
                 let best = count(0) + count(3);
                 let expected = if count(0) * 2 > nodes {
                     Verdict::Yes

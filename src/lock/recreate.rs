@@ -5,7 +5,7 @@
 //! one is left out, a search (tests/model) finds two holders, a lease that comes back after `release --force`, or a
 //! lease without a quorum.
 //!
-//! The models (tests/model) include this file by its path, so it imports only other files that they include.
+//! The models (tests/model) include this file by its path. They must also include each file that this file imports.
 
 use super::quorum::{quorum, validity};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub(crate) enum NodeReport<T, R> {
     Confirmed { until: T, run: Option<R> },
     /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock there. Or this lease was ended there by a later grant, or by `release --force`.
+    /// Another holder has the lock on the node. Or the lease is over: a later grant or `release --force` has ended it.
     Another,
     /// The lease is there, and was revoked.
     Revoked,
@@ -28,10 +28,10 @@ pub(crate) enum NodeReport<T, R> {
 /// The holder's knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backing<T, R> {
-    /// Until this time the node is sure to back the lease, by its last confirmation. None if the node does not back the
-    /// lease.
+    /// The node is sure to back the lease until this time, which follows from its last confirmation. None if the node
+    /// does not back the lease.
     pub(crate) until: Option<T>,
-    /// The run_id that the server told with its last confirmation; none if INFO is refused.
+    /// The server's run_id at its last confirmation; none if INFO is refused.
     pub(crate) run: Option<R>,
     /// True if the key was deleted on purpose: this node never gets the lease again.
     pub(crate) removed: bool,
@@ -97,7 +97,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
         return Judgement { recreate: Vec::new(), lost: true };
     }
     // `forgot`: nodes that restarted, forgot the lease, and have let in no rival. `missed`: other nodes without the
-    // lease. They may get the lease if q nodes confirm it.
+    // lease. The nodes in `missed` get the lease only if q nodes confirm it.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;
@@ -109,7 +109,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = Some(*until);
                 node.run = run.clone();
             }
-            // If the backing had not ended when the node was asked, the lease did not run out there: it was deleted.
+            // If the node still had to back the lease at `round.sent`, the lease did not run out there: it was deleted.
             NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;
@@ -122,16 +122,15 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // No rival got the lock: the key kept rivals out before the restart, and the quarantine after it. (A
-                // single node has no quarantine by default. There the counter tells whether a rival got the lock.)
-                // The backing must last until now. If it ended after the sending, the key may have expired before the
-                // restart, and the node may have granted a rival's lease.
+                // No rival got the lock. Before the restart, the key kept rivals out. After the restart, the quarantine
+                // keeps rivals out. (A single node has no quarantine by default. There the counter tells whether a
+                // rival got the lock.) The node must back the lease until now. Otherwise the key may have expired
+                // before the restart, and then the node may have granted a rival's lease.
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;
                 }
-                // If the node has not restarted, and the backing had not ended when the node was asked, the key was
-                // deleted.
+                // If the node has not restarted, and still had to back the lease at `round.sent`, the key was deleted.
                 node.removed |= known && !restarted && !passed(round.sent);
                 node.until = None;
                 if !quarantined {

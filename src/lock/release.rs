@@ -1,5 +1,5 @@
-//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections: a restart
-//! or a broken connection at a job's end costs neither the rest of the ttl nor the job's success.
+//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections. So a
+//! restart at a job's end does no harm: the lock becomes free before the ttl ends, and the job counts as a success.
 
 use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
@@ -17,14 +17,14 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A release is repeated for at most this long, or for one node timeout if that is longer. `AGAIN_MS` in release.lua is
-/// the same time.
+/// redlock repeats a release for at most 5 s, or for one node timeout if the timeout is longer. `AGAIN_MS` in
+/// release.lua is the same time.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The records of a run's end that fewer than q nodes could write. A field has the first node that failed, and what the
-/// node said; none if q nodes could write the record.
+/// The records of a run's end that fewer than q nodes could write. A field is a text: the first node that failed, and
+/// what this node said. A field is None if q nodes could write the record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
     /// The note of a success, for `--once-per`.
@@ -55,7 +55,7 @@ impl Lock {
     /// that time. Returns the number of holds left. Has a deadline of its own.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes answered.
+    /// [`Error::NotOurs`] if too many nodes lacked the lease, [`Error::NoQuorum`] if too few nodes answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End<'_>) -> Result<u64, Error> {
         let release = Release {
             token: &lease.token,
@@ -96,8 +96,8 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // A release to a single node may name no hold. If the lease then has several holds, the node only tells the
-        // newest hold.
+        // A release to a single node may name no hold. If the lease has several holds, the node then releases nothing,
+        // and answers with the newest hold.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -113,23 +113,23 @@ impl Lock {
         if verdict != Verdict::Yes {
             return Err(self.not_done(release.token, &answers, is_done));
         }
-        // If a quorum has freed the lock, the holds on other nodes do not count. Otherwise the largest number counts,
-        // since a node may have missed a hold.
+        // If a quorum has freed the lock, the holds on other nodes do not count. Otherwise the node with the most holds
+        // is right: another node may have missed a hold.
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
         Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
-    /// The first node that could not write this record of the end, and why; none if a quorum could.
+    /// The first node that could not write this record of the end, with the reason. None if a quorum wrote the record.
     fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
         let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
         let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
         (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
-    /// Sends the release to all nodes. Repeats it for nodes that fail or do not answer, until the answers decide or the
-    /// time is over. A node counts as done if it has released the lease before, or has forgotten it in a restart.
+    /// Sends the release to all nodes, and again to each node that fails or does not answer. Stops once the answers
+    /// decide, or the time is over. A node that has forgotten the lease in a restart counts as a node that released it.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -200,9 +200,9 @@ impl Lock {
         }
     }
 
-    /// Tells the nodes that lack the lease how its run ended: a node alone cannot know whether the lease is lost, since
-    /// other nodes may still have the lease. If the lease is lost, and nodes may have noted a success for `--once-per`,
-    /// tells all nodes.
+    /// Reports the end of the run to each node that lacks the lease. Such a node cannot know whether the lease is lost:
+    /// other nodes may have the lease. If the lease is lost, and nodes may have noted a success for `--once-per`, all
+    /// nodes get the report.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
@@ -255,7 +255,7 @@ impl Release<'_> {
         serde_json::to_string(&kept).ok()
     }
 
-    /// True if the node has carried out the release, now or at an earlier request, or has forgotten the lease.
+    /// True if the node has carried out the release (at this request or an earlier one), or has forgotten the lease.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
@@ -265,7 +265,7 @@ impl Release<'_> {
         }
     }
 
-    /// True if the node lacks the lease, and the node's log cannot tell whether an earlier copy of this release has
+    /// True if the node lacks the lease, and the node's log does not show why. An earlier copy of this release may have
     /// ended the lease.
     fn may_have_been_done_before(&self, answer: &Answer) -> bool {
         let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
@@ -291,12 +291,12 @@ fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }
 
-/// True if the log has the end of the lease's run, as a release told it.
+/// True if a release has told the end of the lease's run, and the log has this end.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// True if the log cannot tell: the lease's run may have been cut off, or the log cannot be read.
+/// True if the log does not show the run, but may have had it: the log was cut, or cannot be read.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

@@ -22,8 +22,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The end of the wait for answers. Nodes that have forgotten the lease are then given the lease again. That may
-    /// take as long as the wait.
+    /// The end of the wait for answers. Then nodes that have forgotten the lease get the lease again. This second part
+    /// of the try may take as long as the wait.
     pub(crate) give_up: Boot,
     /// After this time without an answer (later in a slow network), a node is asked over another connection too.
     pub(crate) pause: Duration,
@@ -34,15 +34,15 @@ pub(crate) struct Try {
 pub(crate) enum Renewal {
     /// A quorum of nodes has extended the lease, or was given the lease again.
     Confirmed,
-    /// No quorum extended the lease in time, and no loss is proven. `faults` says what each failing node did
-    /// ("10.0.0.1:6379 timed out"), or that too few nodes have the lease. `silent`: the failing nodes have merely not
-    /// answered yet. `soon`: the next try may follow after a shorter pause.
+    /// No quorum extended the lease in time, and no loss is proven. `faults` has a text for each failing node
+    /// ("10.0.0.1:6379 timed out"). If no node failed, its only text says that too few nodes have the lease. `silent`:
+    /// the failing nodes have merely not answered yet. `soon`: the next try may follow after a shorter pause.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
-    /// The answers came when the lease could have expired already, and count for nothing.
+    /// When the answers came, the lease could have expired already. So the answers do not count.
     TooLate,
     /// The lease is lost. The text is the reason that a node gives: `it was revoked by …`.
     Lost(String),
-    /// A node has the note that the lease was released by its token.
+    /// The lease was released by its token: a node has recorded the release.
     Released,
 }
 
@@ -64,7 +64,7 @@ impl Lock {
         let patience = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, patience, moved).await;
         let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
-        // If no node says why the lease is gone, the lease has only run out, and no node is to blame.
+        // If no node says why the lease is gone, the lease has merely run out.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }
@@ -86,8 +86,8 @@ impl Lock {
         Renewal::Unconfirmed { faults, silent, soon }
     }
 
-    /// Judges the answers of a round together. Calls `moved` if the lease is not lost, but its validity now ends at
-    /// another moment: one node may have lost the lease.
+    /// Judges the answers of a round together. If the lease is not lost, but the end of its validity has changed, calls
+    /// `moved`.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -99,7 +99,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // A slow node's answer may belong to a request of an earlier round. This round then counts from that request.
+        // A slow node's answer may belong to a request of an earlier round. Then `sent` is the time of that request.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
@@ -125,8 +125,8 @@ impl Lock {
     }
 
     /// Gives the lease again to each node that the judgement names, if the node has not restarted since its answer.
-    /// If the lease is not lost, enters the hold again on nodes that have forgotten only the hold. Neither request may
-    /// arrive behind the release.
+    /// If the lease is not lost, enters the hold again on nodes that have forgotten only the hold. Both requests must
+    /// arrive before the release.
     async fn restore(
         &mut self,
         lease: &mut Lease,
@@ -149,8 +149,8 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request that gives the lease again to a node that has forgotten the lease. The node refuses the request if
-    /// the server's run_id is no longer `run` (none: INFO is refused).
+    /// The request that gives the lease again to a node that has forgotten the lease. `run`: the run_id that the server
+    /// told; none if INFO is refused. If the server has another run_id by now, the node refuses the request.
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
@@ -171,7 +171,7 @@ impl Lock {
     }
 }
 
-/// The fate of a lost lease as this node tells it, and a rank: the lower, the more informative. None if the node's
+/// The fate of a lost lease as this node tells it, and a rank: 0 is the most informative fate. None if the node's
 /// answer tells of no loss.
 fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     Some(match (answer.outcome, &answer.by) {

@@ -1,4 +1,4 @@
-//! A run of a lock, in the form that end.lua describes, and the end that a release reports.
+//! A run of a lock, and the end of a run as a release reports it. end.lua describes the text of a run.
 
 use super::holder::{date, ms};
 use super::owner::Owner;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// If a run or a visit lies further in the future than this, the server's clock has been set back since.
+/// If a run or a visit lies further in the future than this, the server's clock was set back after the run or visit.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless a run asks for another number.
@@ -57,7 +57,8 @@ pub(crate) struct Run {
     /// The server's clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
-    /// True if `acquire` took the lease. A release by the token cannot know whether the lease ran out before.
+    /// True if `acquire` took the lease. Such a lease is released by its token. That release does not know whether the
+    /// lease ran out before, so the nodes decide.
     #[serde(skip)]
     pub(super) is_acquired: bool,
 }
@@ -92,7 +93,7 @@ pub(crate) struct End<'a> {
     pub(crate) code: Option<u32>,
     /// The time at which the job ended; [`Boot::NEVER`] if no job is known.
     pub(crate) at: Boot,
-    /// True if the job ended in time, and the lease may have run out since: then a missing lease is no loss.
+    /// True if the job ended in time, but the lease may have run out after that. Then a missing lease is no loss.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -131,8 +132,8 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss, since a node that has
-    /// forgotten the lease calls that a loss. A loss outweighs an expiry.
+    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss: a node that has
+    /// forgotten the lease takes the end for a loss. A loss outweighs an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
             RunOutcome::Running | RunOutcome::Unreadable => 0,
@@ -164,7 +165,7 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// The text about a run that a release sends to a node. The script adds the beginning and the end of the run.
+/// What a release tells a node about the run. The script adds the beginning and the end of the run.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
@@ -181,7 +182,8 @@ pub(super) struct KeptErrors {
 
 impl Run {
     /// Reads a run from this text; end.lua explains each letter. If the text has no outcome, the outcome is `untold`.
-    /// Every value is text, since the precision of numbers is a setting of the whole server. `now` is the node's clock.
+    /// Every value is text: the server's scripts share one setting for the precision of numbers, which may be too low.
+    /// `now` is the node's clock.
     pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
         let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
         let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
@@ -266,7 +268,7 @@ impl Run {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
-    /// True if `force`, a release that ended the leases of all holders, ended the lease of this run.
+    /// True if `force` ended the lease of this run. `force` is a release that ended the leases of all holders.
     pub(super) fn was_ended_by(&self, force: &Run) -> bool {
         self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
     }

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// their values may be large.
 const BYTES: u32 = 128;
 
-/// The parts of a lock that a look asks for. At most `holders` holders and `waiters` waiters are named; all are
-/// counted.
+/// What redlock asks about a lock. The answer names at most `holders` holders and `waiters` waiters, and counts all of
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     holders: u32,
@@ -196,12 +196,11 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. The result has failed nodes, too. It has the holder with
-    /// the token `named` even if `view` asks for fewer holders.
+    /// Looks at the lock on all nodes, and changes nothing. The result tells of failed nodes, too. If a holder has the
+    /// token `named`, the result has this holder, even if `view` asks for fewer holders.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if so many nodes refuse for good that the others are no quorum, or if too few nodes tell the
-    /// runs.
+    /// [`Error::NoQuorum`] if so many nodes refuse for good that no quorum is left, or if too few nodes tell the runs.
     pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
@@ -283,7 +282,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     } else if reserved >= needed {
         (State::Reserved, Some(Obstacle::Reserved(reserved_left)))
     } else {
-        // Even if every silent node has the same lease, no lease reaches a quorum.
+        // Even with all silent nodes added, no lease has a quorum.
         (State::Free, None)
     };
     // A waiter queues on every node that it reaches, so the longest line is the most complete.

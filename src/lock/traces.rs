@@ -12,11 +12,11 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer:
-/// if the connection is already closed when a server answers, the server reads no more requests from this connection.
+/// How long redlock waits for nodes that undo a try. A signal has to end redlock within 100 ms. redlock must not close
+/// a connection at once: a server that cannot send the answer to a try does not read the request that undoes the try.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest time that redlock waits while nodes undo a failed try, or take the report of a run's end. After a
-/// signal, [`UNDO_TIMEOUT`] counts. A node that hangs delays the caller by this time.
+/// The longest time that redlock waits for nodes to undo a failed try, or to note a run's end. A node that hangs delays
+/// the caller by up to 1 s. After a signal, the longest time is [`UNDO_TIMEOUT`].
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
@@ -41,7 +41,7 @@ pub(super) struct Traces {
     may_have_it: Vec<bool>,
     /// For each node, the tokens of earlier tries that the node may have granted, the latest last.
     earlier: Vec<Vec<String>>,
-    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
+    /// The hold that was added to a lease: the token of the lease, and the id of the hold.
     pub(super) hold: Option<(String, String)>,
     /// The time at which the first try began.
     began: Option<Boot>,
@@ -77,7 +77,7 @@ impl Traces {
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
             self.may_have_it[node] = take.outcome == Outcome::Granted;
-            // The request of the latest try undoes the earlier tries, and the node has answered this request.
+            // The node has executed the latest request, which also undoes the earlier tries.
             self.earlier[node].clear();
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
@@ -104,7 +104,8 @@ impl Traces {
 }
 
 impl Lock {
-    /// Undoes a partial grant and keeps the position in line. Calls no waiter: a waiter would get only a part too.
+    /// Undoes a grant by fewer than q nodes, and keeps the position in line. Calls no waiter: a called waiter would get
+    /// no quorum either.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
         let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();

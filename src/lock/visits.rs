@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The number of hosts that a lock remembers; take.lua has the same.
+/// The number of hosts that a lock remembers. take.lua has the same number.
 const HOSTS: usize = 100;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -69,7 +69,8 @@ impl Visit {
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
     }
 
-    /// The time since the host came; none if the visit is far in the future, as the server's clock was set back since.
+    /// The time since the host came. None if the server's clock was set back after the visit: the visit is then far in
+    /// the future.
     pub(crate) fn ago(&self) -> Option<Duration> {
         (self.came <= self.now + FUTURE).then(|| self.passed())
     }
@@ -78,8 +79,8 @@ impl Visit {
         self.now.saturating_sub(self.came)
     }
 
-    /// The latest visit of one host, from the nodes' visits of this host, by the clock `now`. The result on most nodes
-    /// counts: a node may have granted a try that got no quorum.
+    /// The latest visit of one host, by the clock `now`. `same`: the visits of this host, one from each node. The visit
+    /// gets the result that most nodes have noted, since one node may have granted a try that got no quorum.
     fn agreed(same: &[&Visit], now: Duration) -> Option<Visit> {
         let latest = same.iter().min_by_key(|visit| visit.passed())?;
         let count = |met| same.iter().filter(|visit| visit.met == met).count();
@@ -89,8 +90,8 @@ impl Visit {
     }
 }
 
-/// The last visit of each host, the latest first; at most [`HOSTS`] visits. All times are by the middle one of the
-/// nodes' clocks. `nodes` has each node's visits and runs, `runs` has the combined runs of all nodes.
+/// The last visit of each host, the latest first; at most [`HOSTS`] visits. All times are by one of the nodes' clocks:
+/// the middle one. `nodes` has each node's visits and runs. `runs` has the combined runs of all nodes.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -114,22 +115,23 @@ fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option
     runs.iter().find(|run| visit.is_of(run))
 }
 
-/// The period of a host's visits, if `--once-per` is so near to the period that some runs are left out; else None. The
-/// success that turns the host away began `began_ago` ago. The host's last visit was `came_before` ago. Near means at
-/// most a quarter off: daylight saving time makes a day an hour longer or shorter.
+/// The period of a host's visits, if `once_per` is so near to this period that some runs are left out; else None.
+/// `began_ago`: how long ago the successful run began; this run turns the host away. `came_before`: how long ago the
+/// host's last visit was. A time is near to `once_per` if it differs from `once_per` by at most a quarter. (Daylight
+/// saving time makes a day an hour longer or shorter.)
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);
     (is_near(began_ago) && is_near(came_before) && shorter(period) < once_per).then_some(period)
 }
 
-/// The `--once-per` to use for this period, in whole seconds.
+/// The `--once-per` that redlock advises for this period, in whole seconds.
 pub(crate) fn shorter(period: Duration) -> Duration {
     Duration::from_secs((period * 5 / 6).as_secs().max(1))
 }
 
-/// The period of a crontab, from the time between two calls. Cron's calls come a second or two late, but cron's periods
-/// are whole minutes, so the period is in whole minutes. A period below 90 s is in whole seconds or ms.
+/// The period of a crontab, rounded from the time between two calls. Cron's calls come a second or two late, but cron's
+/// periods are whole minutes. So a time from 90 s on becomes whole minutes. A shorter time becomes whole seconds or ms.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,
@@ -155,7 +157,7 @@ mod tests {
     struct Crontab {
         due: Vec<Duration>,
         once_per: Duration,
-        /// How long each host is off, from time to time; zero: no host is ever off.
+        /// From time to time each host is off, for this long; zero: no host is ever off.
         off: Duration,
     }
 
@@ -166,7 +168,7 @@ mod tests {
     }
 
     impl Crontab {
-        /// Three years, with calls at these times of each day for which `is_meant` is true.
+        /// Calls during three years, at these times of day. Only days for which `is_meant` is true have calls.
         fn new(times: &[Duration], is_meant: fn(u32) -> bool, once_per: Duration) -> Crontab {
             let due = (0..3 * 365)
                 .filter(|&day| is_meant(day))
@@ -233,8 +235,8 @@ mod tests {
         ];
         for (what, crontab, least) in crontabs {
             for hosts in [1, 2, 30] {
-                // Hosts are never off, off for a third of `--once-per`, or off for five days. No host is off for nearly
-                // a day: an hourly crontab would then look like a daily one, once.
+                // Each host is off for no time, for a third of `--once-per`, or for five days. An outage of nearly a
+                // day is not tried: it would make an hourly crontab look like a daily one, once.
                 for off in [Duration::ZERO, crontab.once_per / 3, DAY * 5] {
                     let (runs, told) =
                         Crontab { off, ..Crontab { due: crontab.due.clone(), ..crontab } }.simulate(hosts);

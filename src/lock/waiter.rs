@@ -1,4 +1,5 @@
-//! The waiters of a lock. A waiter's name in the queue contains the facts about its owner: no other key has them.
+//! The waiters of a lock. A waiter's name in the queue contains the facts about the waiter's owner. No other key has
+//! these facts.
 
 use super::claim::Claim;
 use super::holder::ms;
@@ -17,7 +18,7 @@ pub(crate) struct Waiter {
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since the waiter came. The ticket is the moment of the waiter's arrival (µs): by the server's clock if
+    /// The time since the waiter came. The waiter's ticket tells when the waiter came (µs): by the server's clock if
     /// there is a single node, else by the waiter's clock.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
@@ -48,8 +49,7 @@ impl Waiter {
         answer.has("waiters").then(|| told.map(read).collect())
     }
 
-    /// True if any of these nodes says that the waiter listens there. Else false, or none if no node knows whether the
-    /// waiter listens.
+    /// True if the waiter listens on any of these nodes. None if no node knows whether the waiter listens. Else false.
     pub(super) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
         let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
         told.filter_map(|waiter| waiter.listening).max()

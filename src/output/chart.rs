@@ -10,7 +10,7 @@ use std::io::{IsTerminal, stdout};
 use std::iter::once;
 use unicode_width::UnicodeWidthStr;
 
-/// The columns that a time below the chart takes: `|`, five for the time, and space.
+/// Each time below the chart has this many columns: `|`, five for the time, and space.
 const TIME: usize = 8;
 /// Names may take a fifth of the columns, and hosts another fifth.
 const NAMES: usize = 5;

@@ -14,7 +14,7 @@ pub(super) const EMPTY: &str = "-";
 /// The character between cells. No cell contains it, since other users' text is escaped.
 const BETWEEN: &str = "\u{1f}";
 
-/// A line of a list: its cells, or its object in JSON. Since there may be very many lines, nothing else is kept.
+/// A line of a list: its cells, or its object in JSON. A row is only a text, since there may be very many lines.
 #[derive(Debug)]
 pub(crate) struct Row(Box<str>);
 
@@ -68,9 +68,9 @@ fn unprintable_escaped(json: &str) -> String {
     out
 }
 
-/// The heads and rows as lines, with the cells in columns. `names` is the index of the column of names. Names may be
-/// very long, so this column has a greatest width. A longer name is not cut: it shifts the rest of its row. In a table
-/// wider than `screen`, columns that have only `-` and `0` are left out, except the column of names.
+/// The heads and rows as lines, with the cells in columns. `names` is the index of the column of names. This column is
+/// at most [`COLUMN`] wide. A longer name is not cut: it shifts the rest of its row. If the table is wider than
+/// `screen`, columns that have only `-` and `0` are left out. The column of names always stays.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

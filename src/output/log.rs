@@ -31,8 +31,8 @@ pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }
 
-/// The line about a log that does not reach back to the requested time: `before` is the end of the oldest run in the
-/// log, `kept` the number of runs that the log keeps.
+/// The line about a log that does not reach back to the requested time. `before`: the end of the oldest run in the log.
+/// `kept`: the number of runs that the log keeps.
 pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     let date = |time| local_date(time).unwrap_or_default();
     let (before, today) = (date(before), date(unix_time()));
@@ -78,7 +78,7 @@ fn ago(run: &Run) -> Option<String> {
     }
 }
 
-/// A part of a sentence with its lead before it; empty if there is no such part.
+/// `lead`, then `part`: `led(", ", "2h ago")` is `, 2h ago`. Empty if there is no part.
 pub(super) fn led(lead: &str, part: Option<String>) -> String {
     part.map_or_else(String::new, |part| format!("{lead}{part}"))
 }

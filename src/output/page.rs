@@ -34,7 +34,7 @@ td{overflow-wrap:anywhere;min-width:5em}pre{margin:.2em 0;font-size:12px;font-we
 @media print{.scroll{overflow:visible}table,pre{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
 ";
 
-/// The page, in parts. `runs` are the runs in the picture, `forgotten` has arguments for [`log::forgotten`].
+/// The page, in parts. `runs` are the runs in the picture. `forgotten` has arguments for [`log::forgotten`].
 pub(crate) fn page(
     picture: &Picture<'_>,
     runs: &[(String, Run)],

@@ -1,4 +1,4 @@
-//! The runs of some time as a picture: a line for each lock and host, and the time from left to right.
+//! A picture of the runs in a period: a line for each lock and host, with the time from left to right.
 
 use crate::lock::{Run, RunOutcome};
 use crate::sys::clock::{local_date, unix_time};
@@ -10,7 +10,7 @@ const DAY: u64 = 24 * 60;
 /// The possible intervals, in minutes, between two times on the time axis of a picture.
 const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 50 * DAY];
 
-/// The runs from one time to another, by the servers' clock.
+/// The runs in the period from `from` to `to`, by the servers' clock.
 #[derive(Debug)]
 pub(crate) struct Picture<'a> {
     from: Duration,
@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) from: Duration,
     pub(super) to: Duration,
     pub(super) mark: Mark,
-    /// The index of the run among the runs of [`Picture::of`]; none for a forgotten part.
+    /// The index of the run in the argument `runs` of [`Picture::of`]. None with [`Mark::Forgotten`].
     pub(super) run: Option<usize>,
 }
 
@@ -53,7 +53,8 @@ impl Mark {
 
 impl<'a> Picture<'a> {
     /// The picture of these runs in the last `span`. A run whose beginning is not known cannot be shown. `forgotten`
-    /// lists the locks that have forgotten their runs before some time: the lock, that time, the number of runs kept.
+    /// lists the locks whose older runs are forgotten: the lock, the time up to which the runs are forgotten, and the
+    /// number of runs that are kept.
     pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
         let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));

@@ -60,7 +60,7 @@ fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
     let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
     let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
     [
-        // Only a screen cuts names: elsewhere no two locks may look alike.
+        // Names are cut only for a screen: elsewhere no two locks may look alike.
         fitted(escaped(&status.name, LONGEST_NAME)),
         state(status),
         fitted(match holders.as_slice() {

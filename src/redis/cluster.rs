@@ -1,8 +1,8 @@
 //! Cluster: the way in, the server that a redirection names, and all masters. route.rs follows the redirections.
 //!
-//! All keys of a lock are in one hash slot, and at least one key is always missing: a lock never has both `holds` and
-//! `members`. While a hash slot moves, a server answers TRYAGAIN to a request whose keys are partly missing. So ASKING
-//! is of no use, and redlock tries again after ASK as after TRYAGAIN.
+//! All keys of a lock are in one hash slot. At least one of these keys is always missing: a lock never has both `holds`
+//! and `members`. While a hash slot moves, a server answers TRYAGAIN to a request whose keys are partly missing. So
+//! ASKING would only bring TRYAGAIN. After ASK, redlock does the same as after TRYAGAIN: it repeats the request later.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -20,8 +20,8 @@ use tokio::time::sleep;
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 const SLOTS: u64 = 16_384;
-/// The delay before redlock tries a doubtful server: the user has not named it, or it has reported that the Cluster is
-/// down or incomplete.
+/// The delay before redlock tries a doubtful server. A server is doubtful if the user has not named it, or if it has
+/// reported that the Cluster is down or incomplete.
 const DETOUR: Duration = Duration::from_millis(50);
 /// A server may name many masters. redlock remembers at most this many.
 const REMEMBERED: usize = 8;
@@ -33,11 +33,11 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Tries all seeds at once, except those in `later`; tries the servers in `later` after a short delay. Returns the
-/// connection to the first server that proves to be in the Cluster.
+/// Tries the servers in `later` after a short delay, and all other seeds at once. Returns the connection to the first
+/// server that proves to be in the Cluster.
 ///
 /// # Errors
-/// The fault of one server, if no server can be used; preferably of a server that may come back.
+/// If no server can be used, the fault of one server. A server that may come back is preferred.
 pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<ClusterSocket, Fault> {
     let now = seeds.iter().filter(|seed| !later.contains(seed));
     let enter = |seed, waits| async move {
@@ -58,8 +58,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Connects and logs in to this server, and asks for masters. A server that knows none has left the Cluster, and is
-/// not used. If the user may not ask for masters, every server is trusted.
+/// Connects and logs in to this server, and asks for masters. A server that knows no masters has left the Cluster, and
+/// is not used. If an ACL forbids the question, the server is trusted.
 async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {

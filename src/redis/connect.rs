@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// If a connection is silent for this long, the kernel sends a probe, and then one each time this has passed. If the
+/// If a connection is silent for this long, the kernel sends a probe, and repeats the probe at this interval. If the
 /// peer acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
@@ -51,16 +51,16 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
     }
 }
 
-/// The time left, if the server's certificate or an issuer's ends within `time`; else None. Also None if the address
-/// has no TLS or no TCP host, or if the server cannot be reached.
+/// The time until the certificate of the server or of an issuer ends. None if no certificate ends within `time`. None
+/// if the address has no TLS or no TCP host, or if the server cannot be reached.
 pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
     let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
 /// Opens several connections to each IP address of the host, and returns the `run_id`s of the servers there. All
-/// connections are open at the same time, since a balancer may give each connection to the least busy server. Empty if
-/// the address is no TCP host, or if no server tells its `run_id` by the deadline.
+/// connections are open at the same time, since a balancer may give each connection to the least busy server. The set
+/// is empty if the address is no TCP host, or if no server tells its `run_id` by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

@@ -48,7 +48,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection along this route, logged in.
+    /// Opens a connection along this route, and logs in.
     ///
     /// # Errors
     /// The reason why no connection can be opened, or the refusal of the login.
@@ -61,7 +61,7 @@ impl Connection {
         let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
-        // The parser's first use queries the processor's features, which takes 0.05 ms. This task is the first use, and
+        // The parser's first use takes 0.05 ms more, to query the processor's features. This task is the first use. It
         // runs while the server works on a request.
         tokio::spawn(async {
             tokio::task::yield_now().await;
@@ -103,13 +103,13 @@ impl Connection {
         self.send(command).await.and_then(Value::extract_error)
     }
 
-    /// Sends a command. An error reply comes back as a value, too (`Ok`).
+    /// Sends a command. A reply of the server is `Ok`, even if the reply is an error.
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.requests.clone().send_packed_command(command).await
     }
 
-    /// Runs a script by its SHA1; sends the body if the server does not know the SHA1. A call that undoes another call
-    /// ([`Delivery::SameConnection`]) sends the body at once, unless this connection has just sent it.
+    /// Runs a script by its SHA1. If the server does not know the SHA1, sends the body. A call that undoes another call
+    /// ([`Delivery::SameConnection`]) sends the body at once, unless this connection has just sent the same body.
     pub(super) async fn run_script(self: Rc<Self>, call: &Call) -> ScriptAnswer {
         let ((sent, value), ()) = join(self.execute(call), self.name()).await;
         ScriptAnswer { connection: self, sent, value }
@@ -128,9 +128,8 @@ impl Connection {
         (Boot::now(), self.command(&call.with_body()).await)
     }
 
-    /// Gives the connection its name in CLIENT LIST. CLIENT SETNAME follows the first request, in the same packet, so
-    /// that an error of the connection becomes the answer to the first request. The answer to CLIENT SETNAME does not
-    /// matter.
+    /// Gives the connection its name in CLIENT LIST. CLIENT SETNAME follows the first request, in the same packet. If
+    /// the connection fails, the first request gets the error. The answer to CLIENT SETNAME does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

@@ -1,4 +1,4 @@
-//! The faults of a node, in words that continue "10.0.0.1:6379 …".
+//! The faults of a node. The words of a fault follow the name of the node: "10.0.0.1:6379 timed out".
 
 use super::tls;
 use super::url::Host;
@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The reason why a node gave no usable answer. A displayed fault continues "10.0.0.1:6379 …".
+/// The reason why a node gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No answer before the deadline.
@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Quarantined { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering. The field is the path of the server's log, which says why.
     Exited(String),
-    /// No server could be reached that can serve as this node; the field is the reason.
+    /// redlock could not reach a server that can serve as this node. The field is the reason.
     Unreachable(String),
     /// This machine, not the node, lacks something: the field says what, file descriptors for instance.
     Shortage(&'static str),
@@ -56,7 +56,7 @@ impl Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, FileTooLarge, TimedOut, UnexpectedEof, WouldBlock,
         };
-        // EAGAIN is no shortage if it comes from a socket that would have to wait.
+        // EAGAIN (`WouldBlock`) is no shortage here: it says that a socket operation would have to wait.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
@@ -126,7 +126,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
     }
 
-    /// True if the server says that it is no primary. By now, the server's name may lead to another server.
+    /// True if the server says that it is no primary. The server's host name may then lead to another server by now.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
@@ -261,14 +261,14 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // Here `code` has words, and `detail` says the same.
+        // Here `code` is not a code, but words. `detail` says the same as these words.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
 const TLS: &str = "failed the TLS handshake";
-/// The code for a server that the URL calls a Sentinel, but that is none.
+/// The code for a server that is not a Sentinel, although the URL lists it as a Sentinel.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 const WRONG_TYPE: &str = "WRONGTYPE";
 /// The code of a node that does not reveal its uptime.
@@ -280,8 +280,11 @@ const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// An error reply and its meaning. First comes the code, or for ERR the first words of the text. Then come the fault,
-/// the words that continue "10.0.0.1:6379 …", and the advice. The words are empty if the server's own are better.
+/// An error reply and its meaning:
+/// 1. the code of the error; for ERR the first words of the text;
+/// 2. the fault;
+/// 3. the words that follow the name of the node; empty if the server's own words are better;
+/// 4. the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
 const MEANINGS: [Meaning; 27] = {
@@ -350,7 +353,7 @@ fn meaning(code: &str) -> Option<&'static Meaning> {
     MEANINGS.iter().find(|(met, ..)| *met == code)
 }
 
-/// The words about the node for this code; empty if there are none.
+/// The words for this code that follow the name of the node. Empty if there are none.
 fn state(code: &str) -> &'static str {
     meaning(code).map_or("", |(.., state, _)| state)
 }
@@ -366,7 +369,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 }
 
 /// The fault for an error reply. (Before Redis 7, an ERR wraps the error of a command in a script.) An unknown error
-/// counts as temporary: proxies, modules and later versions have errors of their own, few of them permanent.
+/// counts as temporary: proxies, modules and later versions have errors of their own, and few of these are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {

@@ -111,7 +111,7 @@ impl Subscription {
 /// The events of the channel on one node, without end: a subscription that fails is followed by a new one.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
     use SubscriptionEvent::{Deaf, Listening, Message, Refused};
-    // The state is an open subscription, or the pause before the next is opened.
+    // The state is an open subscription, or else the pause before a subscription is opened.
     unfold(Err(Duration::ZERO), move |state: Result<Subscription, Duration>| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {
@@ -127,7 +127,8 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // A move of the route wakes no task. But the caller makes requests, too, and polls this future after each.
+            // When the route moves, no task is woken. But the caller also makes requests, and polls this future after
+            // each request.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

@@ -2,10 +2,10 @@
 //! server outlives that call, and writes to disk before it answers.
 //!
 //! The server's files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself
-//! holds two file locks: one on the directory, one on `lock`, its standard input. The server holds them from before its
-//! exec to the end of its last process. So there is never a second server, even if many calls begin at once, processes
-//! are killed or files are removed. If `lock` is removed, the file lock on the directory remains. `lock` is for file
-//! systems that cannot lock directories (NFS).
+//! holds two file locks: one on the directory, one on `lock`, its standard input. redlock takes both file locks before
+//! the server's exec, and they last until the server's last process has ended. So there is never a second server, even
+//! if many calls begin at once, processes are killed or files are removed. If `lock` is removed, the file lock on the
+//! directory remains. `lock` is for file systems that cannot lock directories (NFS).
 
 use super::file_value::Unusable;
 use crate::sys::clock::Boot;
@@ -28,7 +28,7 @@ use tokio::net::UnixStream;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The interval between connection attempts while the server starts or loads its file, or its backlog is full.
+/// The pause between two attempts to connect, while the server starts, loads its file, or has a full backlog.
 const AGAIN: Duration = Duration::from_millis(5);
 /// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;
@@ -166,7 +166,7 @@ impl Local {
     /// Starts the server, and sets `started`. Does nothing if a file lock shows that the server is running or starting.
     ///
     /// # Errors
-    /// The server cannot be started, or has exited: `started` is set, but no server holds the file lock.
+    /// The server cannot be started. Or it has exited at once: `started` is set, but no server holds the file lock.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
         let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         create.map_err(|error| self.unusable(&self.directory, &error))?;

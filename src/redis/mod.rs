@@ -99,9 +99,9 @@ impl Nodes {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to all nodes, in parallel. `patience` is called after each answer or fault. It returns the end of
-    /// the wait for the other nodes; the wait never goes on past `deadline`. A node that has not answered by then gets
-    /// [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
+    /// Sends one call to all nodes, in parallel. After each answer or fault, `patience` tells when the wait for the
+    /// other nodes ends. The wait never goes on past `deadline`. A node that has not answered at the end of the wait
+    /// gets [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
     ///
     /// Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
@@ -154,8 +154,9 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks, on the nodes that `whom` picks, as a rule in two round trips. A fault that may
-    /// concern one lock only is the result of this lock's call. Any other fault is the result of all calls to the node.
+    /// Runs one script for many locks on the nodes that `whom` picks. This usually takes two round trips. If a fault
+    /// may concern one lock only, the fault is the result of this lock's call. Any other fault is the result of all
+    /// calls to the node.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -225,7 +226,7 @@ impl Nodes {
 
     /// Returns as soon as one of the lost nodes is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // The pause is short for a single node: if the node has forgotten the lease, the first caller gets the lock.
+        // The pause is short for a single node. If the node has forgotten the lease, whoever asks first gets the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -268,7 +269,7 @@ impl<A> Answers<A> {
         self.0.len()
     }
 
-    /// The answer or the fault of one node; none if the node was not asked, or has neither answered nor failed.
+    /// The answer or the fault of one node; none if the node was not asked, or has not answered yet.
     pub(crate) fn of(&self, node: usize) -> Option<Result<&A, &Fault>> {
         self.0[node].as_ref().map(|got| got.answer.as_ref())
     }

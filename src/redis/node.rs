@@ -36,7 +36,7 @@ pub(crate) struct Node {
     route: Route,
     timeout: Duration,
     link: Link,
-    /// The hedged calls under way, the latest last. These calls outlive the request that began them.
+    /// The hedged calls under way, in the order in which they began. They outlive the request that began them.
     attempts: Vec<CallUnderWay>,
     /// True once a call may have been sent, over any connection.
     may_have_been_sent: bool,
@@ -158,7 +158,7 @@ impl Node {
     }
 
     /// Runs a script several times, each time for another lock: see [`Node::run_many`]. A fault that may be about a
-    /// single lock is the result of one call; any other fault is the result of all calls.
+    /// single lock is the result of one call. Any other fault is the result of all calls.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -198,14 +198,14 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than `time`,
-    /// without TLS, or if the server shows no certificate before the timeout.
+    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than `time`.
+    /// None if the node does not use TLS, or if the server shows no certificate before the timeout.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
 
-    /// The `run_id`s of the servers that answer over several connections to the node's address. There is more than one
-    /// if the address leads to several servers.
+    /// Opens several connections to the node's address, and returns the `run_id`s of the servers that answer. There is
+    /// more than one `run_id` if the address leads to several servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
@@ -323,8 +323,8 @@ impl Node {
                 Some(latest) => latest.begun + patience,
             };
             if due.passed() {
-                // Forgets the server: another server may be the primary by now. But if there is no connection and no
-                // attempt, a redirection may have just named the server.
+                // Forgets the server: another server may be the primary by now. If there is neither a connection nor an
+                // attempt, keeps the server: a redirection may have just named this server.
                 if self.link.connection().is_some() || !self.attempts.is_empty() {
                     self.route.forget();
                 }
@@ -346,15 +346,14 @@ impl Node {
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
                 Ok(answer) if answer.value.is_ok() || is_latest => return Ok(self.answered(answer)),
-                // A later attempt goes on.
+                // A later attempt is still under way.
                 _ => {}
             }
         }
     }
 
-    /// Runs the first call, which loads the script, then all others in one round trip. A call is repeated if a
-    /// Cluster's answer says that the lock is elsewhere, or if the call's answer did not fit into [`super::stream`]'s
-    /// limit.
+    /// Runs the first call, which loads the script. Then runs all other calls in one round trip. Repeats a call if a
+    /// Cluster answers that the lock is elsewhere, or if the answer was over the limit of [`super::stream`].
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
@@ -433,7 +432,7 @@ impl Node {
         Ok(connection)
     }
 
-    /// Aborts the connection whose last request has no answer, if another connection replaces it.
+    /// Aborts the old connection if its last request has no answer, and `new` replaces it.
     fn give_up_for(&self, new: &Rc<Connection>) {
         if let Link::Silent(old) | Link::Ordered(old) = &self.link
             && !Rc::ptr_eq(old, new)
@@ -460,7 +459,7 @@ impl Node {
         answer
     }
 
-    /// Drops the connection. Plans to reconnect: at the time that is planned already, else at once.
+    /// Drops the connection. Plans to reconnect at once, unless a time is planned already.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();

@@ -60,7 +60,7 @@ impl Reply {
         }
     }
 
-    /// The number, from an integer or from digits; none if it is negative, and for any other reply.
+    /// The number, from an integer or from digits; none for a negative number, and for any other reply.
     pub(crate) fn as_count(&self) -> Option<u64> {
         match self {
             Reply::Int(n) => u64::try_from(*n).ok(),
@@ -69,12 +69,12 @@ impl Reply {
         }
     }
 
-    /// The text at this index of a list; empty if there is none.
+    /// The text at this index of a list; empty if there is no text.
     pub(crate) fn text(&self, at: usize) -> &str {
         self.at(at).as_text().unwrap_or_default()
     }
 
-    /// The number at this index of a list; none if there is none, or if it is negative.
+    /// The number at this index of a list; none if there is no number, or if the number is negative.
     pub(crate) fn count(&self, at: usize) -> Option<u64> {
         self.at(at).as_count()
     }

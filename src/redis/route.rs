@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried last, after the seeds that are not listed here. They are masters that
-    /// another server named, and servers that reported the Cluster as down or incomplete.
+    /// Servers of a Cluster that are tried last. The seeds that are not in this list are tried first. The list has
+    /// masters that another server named, and servers that reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -90,7 +90,8 @@ impl Route {
 
     /// For a Cluster, forgets the server that was last named: the next connection looks the server up again.
     pub(super) fn forget(&self) {
-        // Each connection asks the Sentinels anew. Their last answer is kept: it is compared with the next answer.
+        // With Sentinels nothing is forgotten: each connection asks them anyway, and the next answer is compared with
+        // the last one.
         if let Deployment::Cluster(_) = self.address.deployment() {
             self.turn_to(None);
         }
@@ -107,7 +108,8 @@ impl Route {
     }
 
     /// Fails if the Sentinels name another primary: a former primary may still answer. Asks the Sentinels at most once
-    /// in [`NAMED_FOR`]. Sentinels that do not answer within half of the time to the deadline are ignored.
+    /// in [`NAMED_FOR`]. Waits for half of the time to the deadline. Sentinels that have not answered by then are
+    /// ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(());
@@ -120,9 +122,9 @@ impl Route {
         Ok(())
     }
 
-    /// Handles the error of a request that a Cluster has not executed: follows a redirection, avoids a server that
-    /// reports the Cluster as down, or waits. Then returns true: the request is to be sent again. Returns false for any
-    /// other error, after the last try, if the node is no Cluster, or if no server is known.
+    /// Handles the error of a request that a Cluster has not executed. Follows a redirection, avoids a server that
+    /// reports the Cluster as down, or waits. Returns true if the request is to be sent again. Returns false for any
+    /// other error, and after the last try. Returns false if the node is no Cluster, or if no server is known.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.

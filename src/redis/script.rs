@@ -18,7 +18,8 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The lock's other keys: their common prefix, then for each key the rest of its name and its type.
+    /// The lock's other keys: the common prefix of their names, and a pair for each key. The pair has the rest of the
+    /// key's name, and the key's type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
@@ -29,14 +30,15 @@ pub(super) enum Delivery {
     /// new connection.
     Once,
     /// The call undoes a request. The call goes once, over the connection of that request, and so arrives behind that
-    /// request. The call has the script's body, unless the connection has just sent the body. So the call is executed
-    /// even if the caller does not wait for the answer.
+    /// request. The call has the script's body, unless the connection has just sent the body. So the server never has
+    /// to ask for the body, and executes the call even if the caller does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
     /// The call first goes like [`Delivery::Once`]. After each pause with no answer, the call goes again, over a new
-    /// connection. But the call goes only once behind an unanswered request that was [`Delivery::InOrder`]. The first
-    /// answer counts, even the answer to an earlier hedged call with the same script.
+    /// connection. Exception: if a request with [`Delivery::InOrder`] is still unanswered, the call goes once, over the
+    /// connection of that request. The first answer counts, even the answer to an earlier hedged call with the same
+    /// script.
     Hedged(Duration),
 }
 
@@ -50,7 +52,7 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
-    /// The same call, with one more key behind all others. None: no more key.
+    /// The same call, with `key`, if there is one, behind all other keys.
     pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
         self.keys.extend(key);
         self

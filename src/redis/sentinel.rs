@@ -21,8 +21,8 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel can be reached, or why the primary cannot be reached; [`Fault::Unreachable`] for a server
-/// that is not a primary.
+/// The reason why no Sentinel can be reached, or why the primary cannot be reached. [`Fault::Unreachable`] if the
+/// server is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
@@ -114,8 +114,8 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // The primary is taken from the first command: during a failover, the second command names the old primary for
-        // longer. The epoch is taken from the second command.
+        // The first command tells the primary: during a failover, it names the new primary sooner than the second
+        // command does. The second command tells the epoch.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);

@@ -8,15 +8,15 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most memory for all replies between two requests, in bytes: an endless reply must not fill this machine's
-/// memory. A page of locks is sized for half of this limit. Locks whose answers do not fit are asked about again. A
-/// subscription that reaches the limit is opened again.
+/// memory. A page of locks is sized for half of this limit. If answers about locks do not fit, redlock asks again about
+/// these locks. If a subscription reaches the limit, redlock opens the subscription again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory that a value needs besides its text, in bytes. The stream counts lines, not values: a value has at least
 /// one line.
 const VALUE: usize = 64;
 
-/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server's replies since the last request need more than
-/// [`LONGEST_REPLY`].
+/// A stream that limits the server's replies. It fails with [`ErrorKind::FileTooLarge`] once the replies since the last
+/// request take up more memory than [`LONGEST_REPLY`].
 ///
 /// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. The
 /// error becomes the answer to the first request: the stream reads nothing before that request is written. A write to a

@@ -113,8 +113,8 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     TlsConnector::from(with).connect(name, stream).await
 }
 
-/// The time left of this host's certificate, or of an issuer's in its chain. None if no certificate ends within `time`.
-/// The handshake is made as if `time` had passed, so the connection is of no other use.
+/// The time until a certificate of this host's chain ends: its own, or that of an issuer. None if no certificate ends
+/// within `time`. The handshake is made as if `time` had passed, so the connection cannot be used for anything else.
 pub(super) async fn ends_within(
     time: Duration,
     stream: TcpStream,
@@ -144,7 +144,7 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// If an error comes from a lack of trust: its text, and the advice. None for errors that may be temporary. An open
+/// The text and the advice for an error that comes from a lack of trust. None for other errors, which may pass. An open
 /// connection may fail like this, too: some servers reject the client's certificate only after the handshake.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter, read its value in the function of each scheme that takes the parameter. List
-/// its name there as known. Put the default into [`Url::of`], an accessor into address.rs, the name into redlock.man.
-/// Send the parameter in connect.rs if a refusal fails the node, else in connection.rs and listen.rs. Reset the
-/// parameter in `Address::of_sentinel`, unless Sentinels take the parameter.
+/// A URL in its parts. To add a parameter, change the function of each scheme that has the parameter: list the name as
+/// known, and read the value. Add a default to [`Url::of`], an accessor to address.rs, and the name to redlock.man.
+/// If the node must fail when its server refuses the parameter, send the parameter in connect.rs. Otherwise send it in
+/// connection.rs and listen.rs. If Sentinels do not take the parameter, reset it in `Address::of_sentinel`.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -25,19 +25,19 @@ pub(super) struct Url {
 }
 
 /// The kind of server to connect to. To add a kind, read the scheme in [`Url::parse`], and compare two addresses in
-/// `Address::is_same_node`. Find the server in a new file, and call this file in route.rs, which takes an unknown kind
-/// for a single server. Extend doctor's checks `kind` and `replicas`.
+/// `Address::is_same_node`. Put the look-up of the server into a new file, and call that file in route.rs: otherwise
+/// route.rs takes the new kind for a single server. Extend doctor's checks `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),
     Unix(PathBuf),
-    /// The primary of this service, known to any of these Sentinels.
+    /// The primary of this service. Any of these Sentinels can name the primary.
     Sentinel {
         sentinels: Vec<Host>,
         service: String,
         login: Login,
     },
-    /// The primary of a lock's slot, known to any of these servers of the Cluster.
+    /// The primary for a lock's hash slot. Any of these servers of the Cluster can name the primary.
     Cluster(Vec<Host>),
     /// The server of `local:`, in this directory, or in the user's default directory.
     Local(Option<PathBuf>),

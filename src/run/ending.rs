@@ -51,8 +51,9 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON. None if these lines are blank. If the
-/// last line alone is longer, its beginning is cut. `written`: all errors, or their end of more than `KEPT` bytes.
+/// For the log, the last lines that a job wrote to standard error: at most [`KEPT`] bytes in JSON. None if these lines
+/// are blank. If the last line alone is longer, its beginning is cut. `written`: all that the job wrote, or the end of
+/// that, which must be longer than `KEPT` bytes.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

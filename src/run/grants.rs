@@ -23,7 +23,7 @@ pub(super) struct Grant<'a> {
     pub(super) lease: Lease,
 }
 
-/// Takes the locks one after the other; the request's wait is for all of them together.
+/// Takes the locks one after the other. The request's wait limits the time for all of them together.
 pub(super) async fn acquire_all<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],

@@ -109,8 +109,8 @@ impl Guard {
     /// Waits until the guard can renew a lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the guard lacks memory, a descriptor or the like; [`Error::Internal`] if it fails
-    /// otherwise, or is gone.
+    /// [`Error::Unavailable`] if the guard lacks memory, a descriptor or the like. [`Error::Internal`] if the guard is
+    /// gone, or fails for another reason.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -153,7 +153,8 @@ fn guard_gone() -> Error {
 }
 
 impl Drop for Guard {
-    /// Kills and reaps the guard, since the first process of a container may reap no orphans.
+    /// Kills and reaps the guard. If this process left the dead guard to the first process of a container, that process
+    /// might never reap the guard.
     fn drop(&mut self) {
         if let Some(process) = self.process.take() {
             let _ = process.signal(libc::SIGKILL);
@@ -165,13 +166,13 @@ impl Drop for Guard {
 /// The guard, from its start to the end of its lease. The guard ends if redlock ends without having sent a lease.
 ///
 /// # Errors
-/// The reason why the guard cannot get ready, or cannot say that it has the lease; afterwards there is no error.
+/// The reason why the guard cannot get ready, or cannot confirm the lease. After the confirmation there are no errors.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
-    // redlock reports success after the next message. From then on, a panic of the guard must stop the watched process
-    // (unless the process may go on without the lease), so the hook for panics comes first.
+    // redlock reports success after the next message. From then on, a panic of the guard must stop the watched process,
+    // so the hook for panics is set before that message.
     task.stop_on_panic();
     socket.get().send(&Readiness::Ok(()))?;
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
@@ -208,8 +209,8 @@ impl GuardTask {
         }));
     }
 
-    /// Renews the lease until the watched process has ended, or the lease was released or lost. Returns the loss; none
-    /// in the other two cases.
+    /// Renews the lease until the watched process ends, the lease is released, or the lease is lost. Returns the loss;
+    /// none if the process has ended, or the lease was released.
     async fn renew_lease(
         &self,
         watched: &Readable<&Handle>,
@@ -221,7 +222,7 @@ impl GuardTask {
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadline().term_at });
-            // This closes a copy of the watched process's stderr, if a message made one.
+            // A message goes to a copy of the watched process's stderr. If there is such a copy, this closes the copy.
             let _ = stdio::redirect_to_null(2..=2);
         };
         moved();
@@ -244,7 +245,7 @@ impl GuardTask {
             _ => renewer.deadline().kill_at,
         };
         let mut job = Descendants::of(&self.watched);
-        // The guard copies the process's stderr before any signal: a dead process has none.
+        // Messages go to the watched process's stderr. The guard copies this stderr now: a dead process has none.
         self.watched.share_errors();
         job.signal(libc::SIGTERM);
         messages.stopping(loss, kill_at);

@@ -91,7 +91,7 @@ impl Messages {
 
     /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
-        // --quiet has suppressed the report of the first faults. If the latest faults differ, reports the first now.
+        // --quiet has suppressed the report of the first faults. If the latest faults differ, the first are told now.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
             && self.quiet
             && first != faults
@@ -132,7 +132,7 @@ impl Messages {
         }
     }
 
-    /// Reports that the servers could not note the success. If only the log could not be written, reports that.
+    /// Reports that the servers could not note the success, or else that the log could not be written.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));

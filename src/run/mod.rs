@@ -115,8 +115,8 @@ fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &
     supervisor.keeper.get().send(&order).map_err(|_| keeper_gone())
 }
 
-/// The variables that tell the job about its leases. REDLOCK_HELD has all tokens, also those of enclosing jobs, the
-/// outermost first. The other variables are about the last lease.
+/// The variables that tell the job about its leases. REDLOCK_HELD has the tokens of all leases: first those of the
+/// enclosing jobs, from the outermost job inwards, then the job's own. The other variables are about the last lease.
 fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<String>)> {
     let own = grants.iter().map(|grant| &grant.lease.token);
     let held = ancestors.iter().chain(own).map(String::as_str).collect::<Vec<_>>().join(" ");

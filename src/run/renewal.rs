@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_millis(100);
 pub(crate) struct Renewer {
     pub(super) messages: Messages,
     pub(super) timeline: Timeline,
-    /// True if the lease is renewed until it expires, rather than until its job has to be stopped.
+    /// True if renewals go on until the lease expires; false if they end when the job has to be stopped.
     to_expiry: bool,
     valid_until: Cell<Boot>,
     outage: RefCell<Option<Outage>>,
@@ -93,8 +93,8 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // The end of validity may depend on another node's older confirmation, and has not moved then. In
-                    // this case `retry` keeps the loop from asking at once.
+                    // The end of validity may still depend on an older confirmation by another node. Then the end has
+                    // not moved, and `retry` keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {
@@ -104,7 +104,7 @@ impl Renewer {
                     let pause = if soon { pause.min(SOON) } else { pause };
                     next = if give_up.passed() { retry } else { retry.min(start + pause) };
                 }
-                // The lease has run out, which the loop sees by the clock.
+                // The lease has run out. The loop finds this out by the clock.
                 Renewal::TooLate => {}
                 Renewal::Lost(what) => return Loss::Proof(what),
                 Renewal::Released => return Loss::Release,

@@ -168,9 +168,9 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss. If the loss is proven, orders the keeper to stop the job; if not, the keeper is already
-    /// stopping the job. With `--on-lost continue` the job goes on. Does nothing if an earlier loss already stops the
-    /// job.
+    /// Reports the loss. If the nodes' answers prove the loss, orders the keeper to stop the job. Without a proof, the
+    /// keeper is already stopping the job. With `--on-lost continue`, the job goes on. Does nothing if the job is being
+    /// stopped for an earlier loss.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -189,7 +189,7 @@ impl<'a> Supervision<'a> {
         self.loss.get_or_init(|| (at, loss));
     }
 
-    /// The error for an order to start that comes too late.
+    /// The error if it is too late to start the command.
     pub(super) fn too_late(&self) -> Error {
         let (first, ttl) = (self.first_to_end(), self.supervisor.job.request.ttl);
         match self.loss.get() {
@@ -198,7 +198,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Kills the job in the keeper's place. Returns the time at which the last process that redlock may kill was gone.
+    /// Kills the job in the keeper's place. Returns the time at which no process was left that redlock may kill.
     async fn kill_job(&self) -> Boot {
         let Supervisor { messages, keeper, .. } = self.supervisor;
         let mut takeover = keeper.get().kill_job();
@@ -239,7 +239,7 @@ impl<'a> Supervision<'a> {
     ) -> Option<Result<u64, Error>> {
         if self.loss.get().is_some_and(|(lost, _)| *lost == at) {
             let end = End { at: end.at, errors, ..End::now(RunOutcome::Lost) };
-            // A lost lease is not worth a long wait for nodes that may still have it.
+            // The lease is lost. So redlock does not wait long for nodes that may still have the lease.
             within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, None, end)).await;
             return None;
         }
@@ -287,7 +287,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// The first signal of `early` that ends a run without a job, as an error; none if there is no such signal.
+/// The error for the first signal of `early` that ends redlock while there is no job. None without such a signal.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

@@ -193,8 +193,8 @@ mod tests {
         Silent,
     }
 
-    /// True if a job survives an outage that begins `from` and ends `to` after the confirmation. The rules are those of
-    /// `renewal.rs` and `redis/node.rs`. To open a new connection after an outage takes a round trip.
+    /// True if a job survives an outage. `from` and `to`: the beginning and the end of the outage, counted from the
+    /// confirmation. The rules are those of `renewal.rs` and `redis/node.rs`. A new connection costs a round trip.
     fn survives(timeline: Timeline, away: Away, from: Duration, to: Duration, round_trip: Duration) -> bool {
         let zero = Boot::now();
         let (from, to) = (zero + from, zero + to);
@@ -209,7 +209,8 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // Finds the first attempt of this try outside the outage. If there is none, the attempt is after `give_up`.
+            // Finds the first attempt of this try outside the outage. If there is none before `give_up`, `attempt` then
+            // is at `give_up` or later.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

@@ -31,7 +31,7 @@ impl Watchdog {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Returns once the time has passed. Events that came before the time are seen first: they may move the time.
+    /// Returns once the time has passed. First redlock handles the events that came in time: they may move the time.
     pub(super) async fn goes_off(&self) {
         loop {
             tokio::select! {

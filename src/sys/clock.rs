@@ -1,7 +1,7 @@
-//! The boot clock, for deadlines, and the wall clock, for dates and for other hosts. The boot clock counts the time
-//! that the machine sleeps; `std::time::Instant` does not (rust-lang/rust#87906).
+//! Two clocks: the boot clock is for deadlines, the wall clock is for dates and for other hosts. The boot clock goes on
+//! while the machine sleeps; `std::time::Instant` does not (rust-lang/rust#87906).
 //!
-//! The tests (tests/main.rs) include this file by its path, for the models, so this file imports nothing of redlock.
+//! This file imports nothing of redlock, since the models include this file by its path (tests/main.rs).
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -74,8 +74,8 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02 +0100`. None for a time
-/// that is too large.
+/// Writes a time since 1970 as date and time in this machine's time zone: `2026-11-21 03:00:02 +0100`. None if the time
+/// is too large.
 pub(crate) fn local_date(since: Duration) -> Option<String> {
     let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
     let mut parts = MaybeUninit::uninit();

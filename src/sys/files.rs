@@ -25,8 +25,8 @@ const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why it cannot be read: a timeout, for example, if a pipe has no writer or never ends, or a terminal is
-/// silent.
+/// The reason why the file cannot be read. For example, a timeout: a pipe has no writer, a pipe never ends, or a
+/// terminal is silent.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
@@ -63,8 +63,8 @@ pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
 
-/// The last bytes of a file, at most `most`, from the offset `from` on. If the file is shorter than `from` by now,
-/// `from` counts as 0.
+/// The last bytes of a file: at most `most` bytes, and none before the offset `from`. If the file has become shorter
+/// than `from`, then `from` counts as 0.
 ///
 /// # Errors
 /// The reason why it cannot be read.
@@ -81,7 +81,8 @@ pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>>
 /// The file of a command, found as execvp(3) does.
 ///
 /// # Errors
-/// `ENOENT` if there is none, `EACCES` if this user may not execute it; for a path, also other errors of the kernel.
+/// `ENOENT` if there is no such file, `EACCES` if this user may not execute the file. If the command is a path, also
+/// other errors of the kernel.
 pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     if command.as_encoded_bytes().contains(&b'/') {
         return executable(command.into());

@@ -15,7 +15,7 @@ pub(crate) fn name() -> String {
 /// The id does not change with the network.
 ///
 /// # Errors
-/// A shortage, such as of memory. If the name then replaced the id, the machine would have two identities.
+/// A shortage, for example of memory: if the host name then stood for the id, the machine would have two identities.
 pub(crate) fn machine() -> io::Result<String> {
     let id = match std::fs::read_to_string("/etc/machine-id") {
         Err(error) if shortage(&error).is_some() => return Err(error),

@@ -11,11 +11,12 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bits 0 to 2: standard input, output or error was closed; bits 3 and 4: SIGPIPE, SIGXFSZ was ignored.
+/// Bit 0, 1 or 2 is set if standard input, output or error was closed. Bit 3 is set if SIGPIPE was ignored, bit 4 if
+/// SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
 /// The signals by which a write can end this process, each with its bit of [`AT_START`]. This process ignores these
-/// signals, so that the write fails instead: the file behind standard error may have reached the `ulimit -f`.
+/// signals, so that the write fails instead. Example: the file behind standard error has reached the `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
 /// Records the initial state. Then opens /dev/null for closed standard descriptors, and ignores SIGPIPE: in other

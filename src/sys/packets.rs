@@ -67,8 +67,8 @@ impl Packets {
         let length = loop {
             match uninterrupted(|| recv(self.0.as_raw_fd(), &mut [], look)) {
                 Err(Errno::EAGAIN) => return Packet::Nothing,
-                // The other end is gone and has left messages unread. The kernel reports this once, before the messages
-                // that the other end sent.
+                // The other end is gone, and has not read all messages from this end. The kernel reports this once. The
+                // messages that the other end sent can be read afterwards.
                 Err(Errno::ECONNRESET) => {}
                 Ok(0) | Err(_) => return Packet::End,
                 Ok(length) => break length,

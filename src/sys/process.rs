@@ -168,7 +168,7 @@ impl Handle {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
-        // If the process is there even after the open, the open did not find a reused pid.
+        // If the process is gone, another process may have its pid, and the file may be that process's.
         if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
     }
 
@@ -189,7 +189,7 @@ impl AsFd for Handle {
 }
 
 /// Makes this process the parent of every descendant that loses its parent. Also opens a [`Handle`], and sends a signal
-/// by it: if the sandbox refuses this, redlock must know before there is a job.
+/// by the handle: if the sandbox refuses such calls, redlock must know before there is a job.
 ///
 /// # Errors
 /// The sandbox's, if it refuses a call.
@@ -254,10 +254,10 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
 pub(crate) const MARK: &str = "lock";
 
 /// Starts a program that outlives this process and any signal to this process's group, terminal or tree. The program
-/// has a session of its own, no blocked signals, and no descriptors apart from the three of `command` and a copy of
-/// `kept`. The program's parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper
-/// leaves the program alone if the program's standard input is the [`MARK`] in its working directory, and `kept` is
-/// that directory.
+/// has a session of its own, and no blocked signals. Its only descriptors are the standard ones of `command`, and a
+/// copy of `kept`. The program's parent is the nearest subreaper above this process: inside a job, the job's keeper. A
+/// keeper leaves the program alone if the program's standard input is the [`MARK`] in its working directory, and `kept`
+/// is that directory.
 ///
 /// # Errors
 /// The reason why the program could not be executed.
@@ -265,11 +265,11 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     let (open, kept) = (inherited_descriptors()?, kept.as_raw_fd());
     // SAFETY: `detach` makes system calls only.
     unsafe { command.pre_exec(move || detach(&open, kept)) };
-    // For a millisecond this process is no subreaper. An orphan of its job escapes only if its keeper is killed in that
-    // time.
+    // For a millisecond this process adopts no orphans. The keeper adopts those of the job: they escape only if the
+    // keeper is killed in this millisecond.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);
-    // The intermediate process ends at once. If SIGCHLD is ignored, wait fails, and is not needed.
+    // The intermediate process ends at once. (If SIGCHLD is ignored, wait fails: then the kernel reaps the process.)
     let started = command.spawn().map(|mut between| drop(between.wait()));
     let _ = prctl::set_child_subreaper(adopts);
     started
@@ -298,13 +298,15 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
     let session = unistd::getsid(Some(child));
-    // Nearly all children of a keeper are in the keeper's session, or lead a session. Then no file needs to be read.
+    // Nearly all children of a keeper are in the keeper's session, or lead a session. Such a child was not started by
+    // `start_detached`, and none of its files needs to be read.
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
     let process = Path::new("/proc").join(child.to_string());
     let Some(directory) = link_target(&process.join("cwd")) else { return false };
-    // A daemon of the job may read a file of this name too, but has no reason to keep the directory open.
+    // A daemon of the job may also have a file of this name as input. But only a detached program keeps the directory
+    // open.
     link_target(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
         && fs::read_dir(process.join("fd")).is_ok_and(|mut open| {
             open.any(|one| one.is_ok_and(|one| link_target(&one.path()).as_ref() == Some(&directory)))
@@ -340,10 +342,11 @@ impl Program {
         self.environment.extend(value.map(|value| variable(name, value)));
     }
 
-    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group;
-    /// with `apart` it also gets a group of its own. The program's standard error is `errors`; without `errors`, the
-    /// standard error of this process. The kernel kills the program when this process ends. This process must have a
-    /// single thread and block all signals. Returns the pid, which is valid until the program is reaped.
+    /// Starts the program, and moves this process into a process group of its own. Without `apart`, the program stays
+    /// in the old group; with `apart`, the program gets a group of its own, too. The program's standard error is
+    /// `errors`; without `errors`, the standard error of this process. The kernel kills the program when this process
+    /// ends. This process must have a single thread and block all signals. Returns the pid, which is valid until the
+    /// program is reaped.
     ///
     /// # Errors
     /// The reason why the program could not be executed: ENOENT and the like.
@@ -366,8 +369,8 @@ impl Program {
         };
         // As with vfork, no memory is copied. The child uses this process's memory, with a stack of its own; this
         // process stands still until the child executes or exits.
-        // SAFETY: the end of the stack is aligned, and the stack is large enough; all that `setup` points to lives for
-        // as long as the child uses it; this process has a single thread, which stands still.
+        // SAFETY: the end of the stack is aligned, and the stack is large enough. This process frees nothing that
+        // `setup` points to before the child executes or exits: this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
             libc::clone(
                 ChildSetup::run,
@@ -413,8 +416,8 @@ impl ChildSetup<'_> {
     /// since redlock is stopped. If a Ctrl-C comes twice, many programs take the second for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
-    /// only in the parent came before the child existed, and a signal that is pending in both has reached the child
-    /// already.
+    /// only in the parent came before the child existed. A signal that is pending in both has already reached the
+    /// child.
     fn take_over_keys(&mut self) {
         // The parent's signals are read first. Else a signal that comes between the two reads would seem older than the
         // child.
@@ -466,7 +469,7 @@ fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
     u64::from_str_radix(rest.get(..16)?, 16).ok()
 }
 
-/// The signals of a terminal's keys and of its end.
+/// The signals that a terminal sends when a key is pressed, or when the terminal is closed.
 const OF_TERMINAL: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
 
 /// Pointers to these lines, and a null pointer at the end.

@@ -1,4 +1,5 @@
-//! Signals as data: blocked, and read one at a time with their origin. Ending this process by a signal.
+//! Signals as data: they are blocked, and read one at a time, each with its origin. [`end_by`] ends this process by a
+//! signal.
 
 use super::inherited::is_ignored;
 use super::uninterrupted;
@@ -13,12 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// True if the kernel sent the signal: for Ctrl-C, say, or when the terminal goes away. False if a process sent the
-    /// signal. The sender's pid would not tell: it is 0 for processes outside this pid namespace, too.
+    /// True if the kernel sent the signal: for example for Ctrl-C, or when the terminal goes away. False if a process
+    /// sent the signal. The pid 0 of a sender does not prove that the kernel sent the signal: a process outside this
+    /// pid namespace has the pid 0, too.
     pub(crate) from_kernel: bool,
 }
 
-/// Blocked signals, to be polled for and read.
+/// A descriptor that can be polled, and from which blocked signals are read.
 #[derive(Debug)]
 pub(crate) struct Signals(SignalFd);
 

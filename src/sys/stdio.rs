@@ -8,8 +8,8 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null. If the job has the same pipe, this process no longer keeps the
-/// pipe open: the process at the other end notices when the job closes the pipe.
+/// Replaces these standard descriptors by /dev/null. A descriptor may be a pipe that the job has too. If this process
+/// kept the pipe open, the process at the other end would not notice that the job has closed the pipe.
 ///
 /// # Errors
 /// The kernel's, if no descriptor is free; then no standard descriptor is replaced.

@@ -111,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // A pipe or terminal behind standard error is opened anew for each flush: the descriptor may be redirected
-        // before the next flush, and a pipe that stays open keeps its reader waiting.
+        // Each flush opens the pipe or terminal again. Standard error may be redirected between two flushes, and an
+        // open pipe would keep its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {

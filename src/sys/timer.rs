@@ -1,4 +1,4 @@
-//! A timer that wakes a poll at a point on the boot clock, which counts the time that the machine sleeps.
+//! A timer that wakes a poll at a given time of the boot clock. This clock goes on while the machine sleeps.
 
 use super::clock::Boot;
 use nix::sys::time::TimeSpec;

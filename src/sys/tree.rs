@@ -64,8 +64,8 @@ pub(crate) struct KillRound {
 /// A large tree takes a while, so `stop` is called before each process, with the number of processes found so far. Once
 /// `stop` returns true, no further process gets the signal.
 ///
-/// Two kinds of processes do not get the signal: a process that is forked meanwhile outside the group, and a process
-/// that a signal handler forks to clean up.
+/// Two kinds of processes do not get the signal: a process outside the group that is forked during this call, and a
+/// process that a signal handler forks to clean up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
@@ -118,9 +118,9 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // If the child is not in the session of this process, a descendant has created the child's session. Then all
-        // processes of that session are descendants. The signal to the child's group also reaches processes that fork
-        // and exit.
+        // If the child is in another session than this process, a descendant has created that session. The session then
+        // contains only descendants, so the child's whole group may be killed. A signal to the group reaches even
+        // processes that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -132,8 +132,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
 }
 
 /// Kills every descendant that /proc shows, except the children. Without this, the processes of a long chain would
-/// become children of this process one by one, and die one by one. Calls `alive` with a count: for each process that is
-/// found, then for each kill.
+/// become children of this process one by one, and die one by one. Calls `alive` for each process that is found, and
+/// then for each kill, with the number of processes so far.
 pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     let found = descendants(&mut |count| {
         alive(count);
@@ -150,8 +150,8 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
-/// A process and all its descendants. The caller need not have started the process. A descendant is missed if its
-/// parent ended before a look found the descendant.
+/// A process and all its descendants. The caller need not have started the process. If a process ends before any look
+/// has found its children, these children are missed.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
@@ -190,9 +190,9 @@ impl Descendants<'_> {
         round
     }
 
-    /// Stops all processes but the root, then kills all. A process that is not stopped may fork. The root is not
-    /// stopped, since its parent would notice: sudo(8) would then stop itself for good. The root is killed first: after
-    /// the end of a child, the root would go on with its next command.
+    /// Stops all processes except the root, so that they do not fork. Then kills all processes, the root first: after
+    /// the end of a child, the root would go on with its next command. The root is not stopped, since its parent would
+    /// notice: sudo(8), for example, would stop itself for good.
     pub(crate) fn kill(&mut self) -> KillRound {
         let root = self.root.pid();
         let mut known = HashSet::new();
@@ -233,7 +233,7 @@ impl Descendants<'_> {
     }
 }
 
-/// The process as it is now; none once it has ended, or for lack of a descriptor.
+/// The process as it is now. None if the process has ended, or if no descriptor is free.
 fn present(process: &Process) -> Option<(Process, Handle)> {
     let handle = Handle::open(process.pid).ok()?;
     let now = look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())?;

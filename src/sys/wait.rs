@@ -65,13 +65,13 @@ impl<T: AsFd> Readable<T> {
 }
 
 /// Lets the runtime see all events that came before this call: the runtime looks at all descriptors before it ends a
-/// sleep. Otherwise a process that was frozen could see that a deadline is over, but not that an event came in time.
+/// sleep. Otherwise a process that was frozen past a deadline could miss an event that came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Returns at the moment `at`, even if the machine sleeps meanwhile. Two waits are longer by the time of such a sleep:
-/// a wait of at most [`SHORT`], and a wait without a free descriptor for a timer.
+/// Returns at the moment `at`, even if the machine sleeps meanwhile. In two cases a sleep of the machine prolongs the
+/// wait: the wait is at most [`SHORT`], or no descriptor is free for a timer.
 pub(crate) async fn sleep_until(at: Boot) {
     if at == Boot::NEVER {
         return std::future::pending().await;

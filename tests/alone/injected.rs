@@ -88,7 +88,7 @@ impl Scene<'_> {
             Ended::Signal(signal) => assert_eq!(*signal, Signal::SIGKILL as i32, "{}", context()),
             Ended::Status(_) => panic!("{}", context()),
         }
-        // A `run` leaves a lease only if it was killed.
+        // Only a `run` that was killed may leave a lease behind.
         let is_killed = matches!(faults.plan(), Some((_, Fault::Kill)));
         let holds = self.redis.exists("redlock:backup");
         assert!(!holds || !is_run || is_killed, "held\n{}", context());
@@ -111,7 +111,7 @@ fn at_each_system_call() {
         let healthy = Faults::none();
         let finished = scene.play(&healthy);
         assert_eq!(finished.ended, Ended::Status(0), "{}", finished.stderr);
-        // The loader is done at the first fcntl, with which the program checks its standard descriptors.
+        // The calls before the first fcntl are the loader's. By this fcntl the program checks its standard descriptors.
         let seen =
             healthy.seen().into_iter().filter(|Moment { caller: Caller(name, _), .. }| name.starts_with("redlock"));
         let moments: Vec<Moment> = seen.skip_while(|moment| moment.call != libc::SYS_fcntl).collect();

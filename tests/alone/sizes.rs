@@ -57,8 +57,8 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// Acquires the lock with `claim`, and adds `count` copies of the holder, with a longer host name, and with leases that
-/// end at `ends` (ms since 1970). If `kept`, the jobs of the copies have ended. Fills the log.
+/// Acquires the lock with `claim`, and adds `count` copies of the holder. A copy has a longer host name, and its lease
+/// ends at `ends` (ms since 1970). If `kept`, the jobs of the copies have ended. Fills the log.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
@@ -97,8 +97,8 @@ const CROWDS: [(&str, Gather); 7] = [
     ("dead waiters of a free lock", dead_waiters),
 ];
 
-/// The time (µs) of the longest script beside this crowd, in the best of some tries: a try takes too long if the server
-/// loses its processor during a script.
+/// The time (µs) of the longest script beside this crowd. The best of several tries counts, since the server may lose
+/// its processor during a script.
 #[track_caller]
 fn shortest_of_tries(redis: &Redis, line: &str, gather: Gather, count: usize) -> i64 {
     let tries = (0..rounds("SIZE_ROUNDS", 2)).map(|_| {

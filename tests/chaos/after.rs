@@ -13,7 +13,7 @@ pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
 /// The ttl of the racers' leases, in milliseconds. It is long: an unused lease then shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
-/// How long the servers may take until they serve again: a replica may have to come back, or a server to start.
+/// How long the servers may take until they serve again. A server may have to start, or a replica to come back.
 const HEALED: Duration = Duration::from_secs(90);
 /// The time that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(5);
@@ -72,8 +72,8 @@ fn race(place: &Place) -> Result<(), String> {
     };
     let (lost, slow) = std::thread::scope(|scope| {
         let first = scope.spawn(move || run("2000"));
-        // The first run has the lock before the others come. Each of the others keeps the lock for longer than 50 ms:
-        // a new first in line looks once after 50 ms, and must not get the lock by this look.
+        // The first run has the lock before the others come. Each of the others keeps the lock for longer than 50 ms.
+        // (A waiter that becomes the first in line looks once after 50 ms. This look must not get the lock.)
         std::thread::sleep(ms(200));
         let others: Vec<_> = (0..RACERS).map(|_| scope.spawn(move || run("120"))).collect();
         let mut slow = slowness();

@@ -99,8 +99,8 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit; if the victim is stopped at
-/// the limit, kills the call when the victim goes on. A killed call has no status.
+/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, but not while the victim is
+/// stopped. A killed call has no status.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);

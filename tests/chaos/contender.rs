@@ -36,7 +36,7 @@ pub(super) struct Arena {
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
-    /// How many calls of each kind ended with each status. The status is as a shell tells it.
+    /// How many calls of each kind ended with each status: the status from [`End::code`].
     pub(super) statuses: BTreeMap<(&'static str, i32), usize>,
 }
 
@@ -49,8 +49,8 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// True if a call of this kind has lost its lease. A minute after the attack, always true: no contender waits for
-    /// ever.
+    /// True if a call of this kind has lost its lease. A minute after the attack the answer is always true, so that no
+    /// contender waits for ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
     }
@@ -131,7 +131,7 @@ impl Contender<'_> {
         self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
     }
 
-    /// The words that start a section with these locks, and the status with which the section ends. `ways`: see
+    /// The command line of a section with these locks, and the status with which the section ends. `ways`: see
     /// section.c.
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
@@ -220,7 +220,8 @@ impl Contender<'_> {
     }
 
     /// Calls a run inside a run: the section of the inner run has both locks. --whole keeps the outer lock until all
-    /// processes of the job have ended. Without --whole, some might outlive the outer command, and so the outer lock.
+    /// processes of the job have ended. Without --whole, a process could outlive the outer command, and go on without
+    /// the outer lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -252,7 +253,7 @@ impl Contender<'_> {
         let script = format!("set -e; lease=$({acquire}); eval \"$lease\"; {export}; exec {}", section.join(" "));
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        // The mishap hits the script, never the guard: README says that nothing stops a script without its guard.
+        // The mishap hits the script, never the guard. If the guard were dead, nothing would stop the script.
         let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
         // A lost lease ends the script by a signal.
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
@@ -302,7 +303,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Lets a lease run out and another section have the lock. Then tries to extend the lease, which must not succeed.
+    /// Lets a lease run out. Then runs a section under a new lease of the same lock. Then tries to extend the first
+    /// lease, which must not succeed.
     pub(super) fn come_back(&mut self) {
         let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
         while self.arena.goes_on() {
@@ -336,8 +338,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Holds a lock for `milliseconds` at a time, in jobs that ignore SIGTERM, until the attack is over and one of the
-    /// leases has been lost.
+    /// Runs one job after the other. Each job holds the lock for `milliseconds`, and ignores SIGTERM. Stops when the
+    /// attack is over and one of the jobs has lost its lease.
     pub(super) fn hold(&mut self, milliseconds: &str) {
         while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
             let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
@@ -346,7 +348,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Revokes the leases of `hold`, beginning with the last quarter of the attack. Stops when a job of `hold` has lost
+    /// Waits for the last quarter of the attack, then revokes the leases of `hold`. Stops when a job of `hold` has lost
     /// its lease, and at the latest [`LIMIT`] after the attack.
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);

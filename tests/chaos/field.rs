@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// The longest ttl of an attack. If servers forget, the quarantine is as long.
+/// The longest ttl of an attack, and the length of the quarantine if servers forget.
 pub(super) const LONGEST: Duration = ms(4000);
-/// The shortest ttl. A fault sets a server's clock ahead by at most what README allows for this ttl: 1 % and 2 ms.
+/// The shortest ttl. A fault sets a server's clock ahead by at most 1 % of this ttl and 2 ms: README allows no more.
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
 /// How many ways lead to the same masters. Each contender uses one way, and each way has faults of its own.
@@ -88,7 +88,7 @@ pub(super) enum Fault {
     Restart { server: usize, away: Duration },
     /// A server's clock jumps.
     Clock { server: usize, ahead: Duration },
-    /// A server forgets the scripts, or closes the connections of all subscribers or of all other clients.
+    /// A server forgets the scripts, closes the connections of all subscribers, or closes all other connections.
     Command { server: usize, words: &'static [&'static str] },
     /// Nothing gets through on the first way ([`PATHS`]) for longer than the shortest lease. Contenders on other ways
     /// want the locks of contenders on the first way.
@@ -132,9 +132,9 @@ impl Field {
         Kind::Masters { servers, paths, clocks }
     }
 
-    /// The variables of a contender: the addresses of the servers, or of the contender's way to the servers. With
-    /// masters also the quarantine and the clock of the contender's host. With Sentinels or a Cluster also the number
-    /// of replicas.
+    /// The variables of a contender. They name the servers, or the contender's way to the servers. For masters, they
+    /// also set the quarantine, and the clock of the contender's host. For Sentinels or a Cluster, they also set the
+    /// number of replicas.
     pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
         let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
@@ -180,7 +180,7 @@ impl Field {
             && !self.durable
             && servers.len() > 1
         {
-            // A quorum of the servers forgets a lease while the holder, on the first way, hears nothing.
+            // A quorum of the servers forgets a lease. The holder is on the first way, and hears nothing meanwhile.
             let during = outages.first().map(|&at| at + lasts / 4);
             let forget = |server| (during.unwrap_or(length / 2), Fault::Restart { server, away: ms(50) });
             plan.extend((0..=servers.len() / 2).map(forget));
@@ -248,7 +248,8 @@ impl Field {
                 Fault::HalfClose { path, server, direction }
             }
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
-            // With more restarts, servers that forget would be quarantined all of the time.
+            // After a restart, a server that forgets is in quarantine. With more restarts, the quarantine would never
+            // end.
             'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
@@ -430,12 +431,14 @@ fn is_master(server: &Redis) -> bool {
         && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-/// Whether this server has a replica in step. README excludes a fail-over without such a replica: all leases are lost.
+/// Whether this server has a replica in step. Without such a replica, a fail-over loses all leases. README excludes
+/// that case.
 fn has_replica(server: &Redis) -> bool {
     server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
 }
 
-/// The process ids of all servers of `local:` below this directory: the standard input of each is a file there.
+/// The process ids of all servers of `local:` below this directory. The standard input of such a server is a file in
+/// the directory.
 fn local_servers(directory: &Path) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_lock = |pid: &u32| {

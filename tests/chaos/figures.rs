@@ -25,7 +25,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// The numbers of one attack with this many faults, after its storm. The caller adds `runs`.
+    /// The numbers of one attack that is over. `faults`: the number of its faults. The caller adds `runs`.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
         let (history, results) = (place.history(), place.arena.results.lock().unwrap());
         let judged = judge(&history, place.field.remembers_until);

@@ -99,8 +99,8 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// Enters, or returns none if a conflicting section is alive. Notes this line in either case, with `event` and `at`
-    /// set.
+    /// Enters, or returns none if a conflicting section is alive. In either case sets `event` and `at` of the line, and
+    /// writes the line into the history.
     pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
         let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
         let slot = if line.kind == 'p' { line.slot.as_str() } else { "" };
@@ -135,7 +135,7 @@ impl Bounded {
 
 impl Drop for Bounded {
     fn drop(&mut self) {
-        // To close the file would not unlock it: a process that another thread is starting may have the file open too.
+        // Closing the file may not unlock it: another thread may be starting a process that has the file open, too.
         flock(&self.file, libc::LOCK_UN);
     }
 }
@@ -194,8 +194,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // A section past its time is only late, and lateness is allowed without renewals. If neither section is
-                // late, the lock was granted twice.
+                // A section that stays beyond its time is late. Without renewals this is allowed. If neither of the two
+                // sections is late, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
@@ -237,8 +237,8 @@ impl State {
         // The token of an inner hold is the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // A reader's fencing token must not be below an earlier writer's. Among readers it may fall, too: a node that
-        // has forgotten its counter gives a larger number than the other nodes.
+        // A reader's fencing token must not be below an earlier writer's. It may be below an earlier reader's: a
+        // node that had forgotten its counter may have given that reader a larger number.
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
         if ours {

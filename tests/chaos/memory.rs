@@ -73,7 +73,7 @@ fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
             violations.push(format!("memory: {run:?}, but its sections took {lasted} ms"));
         }
     }
-    // A run is in the memory from the grant of its lease on.
+    // The memory has a run as soon as the lease of the run is granted.
     let forgotten = sections.iter().filter(|(key, _)| durable && !known.contains_key(*key));
     violations.extend(forgotten.map(|(_, lines)| format!("memory: nothing is known of the run of: {}", lines[0])));
     violations

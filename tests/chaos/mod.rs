@@ -28,8 +28,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contenders make calls of all kinds. The contender with the next number holds a lock for long. It must use
-/// the first way to the servers, the way with outages. So CONTENDERS is a multiple of PATHS.
+/// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
+/// the first way to the servers: the way with outages. A contender's way is its number modulo PATHS, so CONTENDERS is a
+/// multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts. The checks after the attack take some 8 s more.
 const SHORT: Duration = Duration::from_secs(12);

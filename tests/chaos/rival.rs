@@ -134,7 +134,7 @@ fn line(lock: &str, token: String, until: i64) -> Line {
 
 /// Lets another library have a lock from time to time.
 pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
-    // The server's clock may jump ahead by the allowance.
+    // The server's clock may jump ahead by the allowance, so the lock may end that much before its ttl.
     let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();
     let mut number = 0;
     while contender.arena.goes_on() {

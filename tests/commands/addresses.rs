@@ -84,7 +84,7 @@ fn a_url_may_be_a_socket_a_port_and_a_database() {
     }
 }
 
-/// A call of redlock that sees this file in /etc, by a mount namespace; None where no such namespace can be made.
+/// A call of redlock in a mount namespace that has this file in /etc. None if the machine allows no mount namespace.
 fn with_file_of_etc(file: &Path, url: &str, arguments: &[&str]) -> Option<Test> {
     let options = if nix::unistd::geteuid().is_root() { "-m" } else { "-rm" };
     let mount = "mount --bind \"$0\" /etc/$(basename \"$0\")";

@@ -1,5 +1,5 @@
-//! A redlock.conf that redlock has no right to read. If flags or variables name the nodes, this is no failure. Also
-//! password files that are pipes or terminals.
+//! redlock has no right to read redlock.conf: this is no failure if flags or variables name the nodes. A password file
+//! may be a pipe or a terminal.
 
 use crate::support::{Redis, Test, acquire, any, redlock, when};
 use std::fs::{self, Permissions};
@@ -24,8 +24,8 @@ enum Which {
     Systems,
 }
 
-/// A call of redlock that may not read this redlock.conf, and has no other setting; None where no mount namespace can
-/// be made.
+/// A call of redlock that may not read this redlock.conf, and has no other setting. None if this machine does not allow
+/// a mount namespace.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");
@@ -36,7 +36,7 @@ fn call(which: Which, arguments: &[&str]) -> Option<Test> {
             Some(test.args(arguments))
         }
         Which::Systems => {
-            // Another /etc in a mount namespace of its own.
+            // redlock runs in a mount namespace of its own, with another /etc.
             let mut options = vec!["-m"];
             if !root {
                 options.push("-r");
@@ -104,7 +104,7 @@ fn verbose_says_which_file_was_left_out() {
 
 #[test]
 fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
-    // The file may name the nodes. A lock on another Redis would be another lock.
+    // The file may name the nodes. So redlock must not use another Redis: its lock would not be the same lock.
     for which in [Which::Users, Which::Systems] {
         for line in ["acquire --name backup", "run -q -E 0 --name backup -- true", "wait -q backup", "status -q backup"]
         {
@@ -132,7 +132,7 @@ fn a_pipe_may_hold_the_password_and_what_does_not_end_keeps_nothing_waiting() {
     let redis = Redis::with(&["--requirepass", "secret"]);
     let script = "redlock status -q x --password-file <(sleep 0.2; echo secret)";
     Test::program(&redis, "bash").args(["-c", script]).run();
-    // A pipe without a writer, and a terminal at which nothing is typed.
+    // Nobody writes to this pipe, and nobody types at this terminal.
     let terminal = nix::pty::openpty(None, None).unwrap();
     let terminal = nix::unistd::ttyname(&terminal.slave).map(|path| (terminal, path)).unwrap();
     let files = [Path::new("fifo"), &terminal.1];

@@ -32,7 +32,7 @@ const OTHER_NAMES: [&str; 8] = [
     "REDLOCK_REDIS_URL",
 ];
 
-/// A call in this network that names no server.
+/// A call that names no server, in this network.
 fn call(network: &Arc<Network>, line: &str) -> Test {
     Test::bare().in_network(network).args(line.split(' '))
 }
@@ -71,7 +71,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
     let here = Redis::on_default_port(&network);
     refuses();
     assert!(here.keys_without_the_memory().is_empty() && elsewhere.keys_without_the_memory().is_empty());
-    // If the call names the nodes, the variable is only reported, with -q too.
+    // If the call names the nodes, redlock reports the variable, even with -q, and goes on.
     for name in OTHER_NAMES {
         let said = format!("redlock: ignoring unknown variable {name} (REDLOCK_REDIS?)\n");
         redlock(&elsewhere, "run backup -q -- true").env(name, "redis://h").stderr(said.as_str()).run();
@@ -120,7 +120,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
         let finished = call(&network, line).stdout(any()).stderr(any()).run();
         assert!(!finished.stderr.contains("no server was configured"), "{line}");
     }
-    // A wrong call is told of its mistake only.
+    // The message to a wrong call is about the mistake, not about the default address.
     call(&network, "run backup --grace 1h -- true").fails(64, ["--grace"]).run();
     drop(here);
 }

@@ -1,4 +1,4 @@
-//! `redlock doctor`: the tests make servers unfit for locks in many ways, and doctor finds each.
+//! `redlock doctor`: the tests make servers unfit for locks in many ways, and doctor must find every fault.
 
 use crate::support::{
     Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, Test, Tls, Where, acquire_for, any, eventually, free_port,
@@ -91,7 +91,7 @@ fn what_is_well_takes_one_line() {
     assert!(redis.keys_without_the_memory().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
-    // The quarantine makes up for the leases that these servers forget.
+    // In a restart these servers forget their leases. The quarantine makes this harmless, so doctor does not warn.
     let servers = Redis::aged(3, 3600);
     let said = "setting  redis <any>\nRedis is ready for locks: <n> ok.\n";
     with_quarantine(&servers).arg("doctor").stdout(like(said)).run();
@@ -120,7 +120,7 @@ fn each_setting_is_told_with_its_source() {
     std::fs::write(&file, "# for all\nREDLOCK_QUARANTINE=1m\n").unwrap();
     let url = redis.tcp_url().replace("redis://", "redis://:s3cret@");
     let test = || Test::bare().in_directory(&directory).env("REDIS_URL", &url).args(["--prefix", "a b:"]);
-    // The server was started less than the quarantine ago.
+    // The server has just been started, so its quarantine is not over.
     let said = Checkup::of(test(), 69);
     let setting = |name: &str| {
         let found = said.0["settings"].as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap();

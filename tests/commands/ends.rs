@@ -68,8 +68,8 @@ const CLAIMS: [(&str, &str); 5] = [
     ("backup", "redlock run -q backup --reentrant -- "),
 ];
 
-/// What the reports must say of a run: its end in the log; outcome, status and signal in JSON; whether the run counts
-/// as a success.
+/// What the reports must say of a run, in this order: its end (in the log), its outcome (in JSON), its exit status, its
+/// signal, and whether it is a success.
 type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
 
 impl Way {
@@ -217,8 +217,8 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The reported end is the time of the grant plus the duration. The client counts the duration from the answer
-        // to its request, so the reported end is a bit early.
+        // The reported end is the time of the grant plus the duration. The duration begins a bit after the grant, when
+        // the client has the answer. So the reported end is a bit early.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }
@@ -317,7 +317,7 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
         ("kill -9 $$", "released", Value::Null, [0, 0]),
         ("redlock release -q backup --token $token --status 0", "exited", 0.into(), [1, 0]),
         ("redlock release -q backup --token $token --status 3; exit 4", "exited", 3.into(), [0, 1]),
-        // The script goes on until its guard has asked the server.
+        // The script sleeps, so that its guard asks the server before the script ends.
         ("redlock release -q backup --token $token --status 0; sleep 2", "exited", 0.into(), [1, 0]),
         ("redlock release -q --revoke backup; sleep 1000", "revoked", Value::Null, [0, 1]),
         ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),

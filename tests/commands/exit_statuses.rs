@@ -141,7 +141,7 @@ fn s69_out_of_memory() {
 fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
     let redis = Redis::start();
     for limit in 4..8 {
-        // Closes descriptor 3: the test may have inherited it, as from flock(1), and it would count against the limit.
+        // Closes descriptor 3, which would count against the limit. The test may have inherited it, say from flock(1).
         let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait 1s");
         let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
         let said = finished.stderr;

@@ -94,7 +94,7 @@ fn name_and_token_come_from_the_environment_as_a_pair() {
     assert!(redis.pttl("redlock:backup") > 50_000);
     paired().args(["--name", "backup", "--ttl", "2m"]).run();
     assert!(redis.pttl("redlock:backup") > 110_000);
-    // The variables count only as a pair: not with another token, and not for another lock.
+    // The two variables belong together: a call that gives another token or another name must give both.
     paired().args(["--token", "nonsense"]).fails(64, ["name"]).run();
     paired().args(["--name", "other"]).fails(64, ["--token"]).run();
     for (name, value) in [("REDLOCK_NAME", "backup"), ("REDLOCK_TOKEN", &token)] {

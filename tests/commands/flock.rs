@@ -1,6 +1,6 @@
 //! The tests of flock(1), run against redlock: a small shim turns flock's options into redlock's. By default flock
-//! waits, and redlock tries once. A call that does not get the lock exits with 1 in flock, with 75 in redlock. flock's
-//! lock is a file, redlock's a name.
+//! waits, and redlock tries once. If a call does not get the lock, flock exits with 1, and redlock with 75. A lock of
+//! flock is a file, a lock of redlock is a name.
 
 use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually};
 use nix::sys::signal::Signal;

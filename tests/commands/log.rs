@@ -241,7 +241,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     redlock(&redis, "run -q backup -- true").run();
     // The log has three runs and these three entries.
     redlock(&redis, "log backup").stdout(when_lines(6)).run();
-    // Redis is out of memory: a release first deletes keys, then writes how the run ended.
+    // Even if Redis is out of memory, a release can write how the run ended, because it first deletes keys.
     let token = acquire(&redis, "other");
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     release(&redis, "other", &token);

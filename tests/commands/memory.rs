@@ -44,7 +44,7 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
         redis.command(&["RPUSH", &part("backup", "log"), &run]);
         redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
     };
-    // A success that lies less than the period (2h) in the future counts: the clock may have been set back since.
+    // This success lies 1h in the future. As 1h is less than the period (2h), it counts: the clock may be set back.
     ahead(3_600_000);
     redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
@@ -165,7 +165,7 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, "status self -q --ran-within 1h").run();
     redlock(&redis, "release self --token t --status 256").fails(64, ["256"]).run();
     redlock(&redis, "release self --force --status 1").fails(64, ["--status"]).run();
-    // If the lease has run out before the release, the release notes only the status.
+    // A release that comes after the lease has run out can only add the status.
     let token = redlock(&redis, "acquire self --ttl 1s").token();
     eventually(SOON, "it has run out", || status(&redis, "self")["state"] == "free");
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
@@ -173,7 +173,7 @@ fn a_lease_of_acquire_tells_how_it_went() {
     assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
     // The late status does not change the time at which the run ended.
     assert!(runs(&redis, "self --since 0").is_empty());
-    // A script that a revocation stops may report status 0: in bash's EXIT trap, $? can be 0.
+    // A revocation stops a script. The script may still report status 0: in bash's EXIT trap, $? can be 0.
     let revoked = acquire(&redis, "other");
     redlock(&redis, "release -q --revoke other").run();
     redlock(&redis, format!("release -q other --token {revoked} --status 0")).run();
@@ -446,7 +446,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     }
     job.end();
     job.running.finish();
-    // The run still counts as lost after each node has noted a later failure.
+    // Each node now gets a later failure. The run before that failure must still count as lost.
     redlock(&nodes, "run -q backup -- false").status(1).run();
     let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
@@ -465,7 +465,7 @@ fn over_masters_whose_clocks_differ_runs_are_in_the_order_in_which_they_began() 
     let log = part("backup", "log");
     for count in 1..=4 {
         let job = Job::start(&nodes, &nodes[0], "-q --quarantine 0", |test| test);
-        // A grant by two of three nodes suffices, and `run` waits for no slow node.
+        // `run` starts the job when two of three nodes have granted the lock. The test needs all three grants.
         eventually(SOON, "all have granted it", || nodes.iter().all(|node| node.exists("redlock:backup")));
         job.end();
         job.running.finish();
@@ -489,7 +489,7 @@ fn the_log_is_in_the_order_of_the_ends() {
     eventually(SOON, "that has run out", || status(&redis, "db")["holder_count"] == 1);
     reader.send(Signal::SIGTERM);
     reader.finish();
-    // This grant notes in the log that the lease with the ttl of 1 s has run out.
+    // With this grant, the end of the lease of 1 s gets into the log.
     let token = redlock(&redis, "acquire db -s").token();
     redlock(&redis, format!("release -q db --token {token} --status 3")).run();
     let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();

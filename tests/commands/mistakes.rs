@@ -235,7 +235,7 @@ fn an_address_that_is_no_url_is_told_what_one_is() {
 
 #[test]
 fn an_address_that_is_configured_is_not_advised_to_be() {
-    // This holds with and without a server at that address.
+    // It does not matter whether a server runs at that address.
     let test = Test::bare().args(["status", "x", "--redis", "redis://127.0.0.1:6379", "--node-timeout", "1s"]);
     let said = test.any_end().stdout(any()).stderr(any()).run().stderr;
     assert!(!said.contains("set --redis"), "{said}");

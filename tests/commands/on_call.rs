@@ -50,7 +50,7 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
     redlock(&redis, "run -q backup --hold-at-least 20s -c").arg("sleep 0.4").run();
     let usual = status(&redis, "backup")["usual_ms"].as_u64().unwrap();
     assert!((200..400).contains(&usual), "of two short ones, two of 400 ms and one of 200 ms: {usual}");
-    // A lock that is kept has no job, and no usual time.
+    // The job has ended, and the lock is kept. For a lock without a job, `status` shows no usual time.
     assert!(lines(&redis).iter().all(|line| !line.contains("usually")));
     let list = redlock(&redis, "status --format json").json();
     assert!(list["locks"][0]["usual_ms"].is_null());
@@ -83,7 +83,8 @@ fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
     let left = |ms: &str| redis.command(&["PEXPIRE", LOCK, ms]);
     let (job, end) = job(&redis, &["--hold-at-least", "5s"], 0);
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, 30_000.into()));
-    // A renewal is due 7.5 s after the last. It is reported as missing after 11.25 s, but not yet after 10.5 s.
+    // The next renewal is due 7.5 s after the last renewal. `status` reports it as missing after 11.25 s, so not yet
+    // after 10.5 s.
     left("19500");
     assert_eq!(news(&redis), None);
     left("17000");

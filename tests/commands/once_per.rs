@@ -1,6 +1,6 @@
-//! `run --once-per` from thirty hosts at once. After a success that a living node knows, no job runs again within the
-//! period. This holds whatever fails or restarts, even if clocks change by less than the period. No call is refused for
-//! longer than twice the period.
+//! `run --once-per` from thirty hosts at once. If a living node knows a success, no job runs again within the period.
+//! This holds whatever fails or restarts, and even if clocks are changed, by less than the period. No call is refused
+//! for longer than twice the period.
 
 use crate::support::{
     Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
@@ -20,7 +20,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Of all hosts' jobs together, the first `failures` fail, and all later ones succeed.
+    /// The first `failures` jobs fail, counted over all hosts. All later jobs succeed.
     fn new(masters: Vec<Redis>, failures: usize) -> Hosts {
         let directory = Arc::new(Directory::new());
         let job = format!(
@@ -217,7 +217,7 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
     job.stderr(said).run();
 }
 
-/// As README has it: redlock tries to report the success for 5 s, or for the rest of the lease if that is shorter.
+/// README says: redlock tries to report the success for 5 s, or until the lease ends if the lease ends earlier.
 #[test]
 fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
     let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));

@@ -147,7 +147,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     set_password(&redis, "second");
     cut(&redis);
     job.finish();
-    // A new call fails at once. A call with --wait gives the file time to be replaced, and then fails.
+    // A new call fails at once. With --wait, a call first tries again for a while: the file may be replaced meanwhile.
     for (wait, time) in [(None, 10), (Some("--wait"), 20)] {
         let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
         let test = test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"]));

@@ -11,7 +11,7 @@ const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
 /// Friday, 22 November 2030, 07:30 UTC, in ms.
 const MORNING: i64 = 1_921_563_000_000;
-/// Sunday, 27 October 2030, 07:30 UTC, in ms, after the night in which daylight saving time ends.
+/// Sunday, 27 October 2030, 07:30 UTC, in ms. In Berlin, daylight saving time ended in the night before.
 const REPEATED_HOUR: i64 = 1_919_316_600_000;
 const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 
@@ -66,7 +66,7 @@ pub(crate) fn night() -> Redis {
             run("web-2", "nightly", three + 42 * MINUTE, 100 * MINUTE, 42 * MINUTE, &ok()),
         ],
     );
-    // A log that was cut.
+    // The log of `mails` was cut: older runs are gone.
     let mails = |at: i64| {
         run(
             ["web-1", "web-2"][(at % 2) as usize],
@@ -79,7 +79,7 @@ pub(crate) fn night() -> Redis {
     };
     log(&redis, "mails", &(1..7).rev().map(mails).collect::<Vec<_>>());
     redis.command(&["HSET", &part("mails", "runs"), "cut", "1"]);
-    // A run that goes on.
+    // The run of `vacuum` has not ended.
     let vacuum = run("web-3", "vacuum", MORNING - 70 * MINUTE, 0, 0, &json!({}));
     let token = vacuum["t"].as_str().unwrap();
     let line = vacuum.to_string().replace(r#""d":"0","#, "");
@@ -138,7 +138,7 @@ fn a_chart_shows_what_is_short_and_a_failure_before_all_else() {
             run("web-1", "x", begun + HOUR, 1, 0, &ok()),
         ],
     );
-    // 73 columns for 146 minutes.
+    // The chart has 73 columns, of two minutes each.
     let line = format!("web-1  {}✗{}█\n", " ".repeat(13), " ".repeat(29));
     let shown = when("both, and the time", move |text| text.starts_with(&line) && text.contains("|05:30  "));
     chart(&redis, "short --since 146m").stdout(shown).run();
@@ -181,14 +181,14 @@ fn wide_names_leave_the_columns_where_they_are() {
 #[test]
 fn the_hour_that_is_repeated_has_its_columns() {
     let redis = at(REPEATED_HOUR);
-    // Half past two, before and after the clocks were set back.
+    // The first run begins at half past two in summer time, the second an hour later: at half past two in winter time.
     let half_past = REPEATED_HOUR - 7 * HOUR + 2 * MINUTE;
     log(
         &redis,
         "x",
         &[run("web-1", "x", half_past, MINUTE, 0, &ok()), run("web-1", "x", half_past + HOUR, MINUTE, 0, &failed())],
     );
-    // Nine columns for an hour; the chart begins at half past one, summer time.
+    // An hour has nine columns. The chart begins at half past one, in summer time.
     let shown = chart(&redis, "x --since 8h").env("TZ", BERLIN).text();
     let [runs, times] = &*shown.lines().collect::<Vec<_>>() else { panic!("{shown}") };
     let column = |line: &str, what: &str| line.split(what).next().unwrap().chars().count();
@@ -258,7 +258,7 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     // No tag contains text that a user has chosen, such as the name of a lock.
     let tag = Regex::new("<[^>]*>").unwrap();
     assert!(tag.find_iter(&hostile).all(|tag| !tag.as_str().contains("onclick")), "{hostile}");
-    // The tooltip of a bar, and rows of the table.
+    // The page has the tooltip of a bar, and rows of the table.
     let said = "<title>deploy@web-1 (nightly): exit 1, 2030-11-22 03:00:00 +0000, lasted 42m, waited 0s, fencing token 1763607602118</title>";
     assert!(usual.contains(said), "{usual}");
     let row = "<tr><td>2030-11-22 03:42:00 +0000<td>backup<td>1h 40m<td>42m<td>deploy@web-2 (nightly)<td>exit 0<td>1763607602118\n";

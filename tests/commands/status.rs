@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
-/// A lock's JSON without the values that differ from run to run. In a holder, true stands for null, and false for any
-/// other value; each node is named `socket`.
+/// A lock's JSON, in which the values that differ from test to test are replaced. In a holder such a value becomes true
+/// if it is null, else false. Each node gets the name `socket`.
 fn steady(mut object: Value) -> Value {
     for holder in object["holders"].as_array_mut().unwrap() {
         for field in ["pid", "acquired_at", "held_ms", "fencing_token", "lease_ms"] {
@@ -168,7 +168,7 @@ fn without_an_answer_it_is_unknown() {
         redlock(&redis, "status backup").arg(how).fails(69, ["\"backup\""]).stdout(any()).run();
     }
     let object = redlock(&redis, "status backup --format json").fails(69, ["\"backup\""]).json();
-    // The usual object of `status`; the failure has no object of its own.
+    // Even if the command fails, its object is the usual object of `status`.
     assert_eq!(object["state"], "unknown", "{object}");
     redlock(&redis, "status").fails(69, []).stdout(any()).run();
 }

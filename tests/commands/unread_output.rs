@@ -24,7 +24,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Pipe, Kind::Socket, Kind::Terminal, Kind::AlmostTerminal];
 
-/// An output for a call, and its other end, which is only kept open.
+/// An output for a call. The other end of the output is kept open, but nobody reads it.
 struct Unread {
     kind: Kind,
     end: OwnedFd,

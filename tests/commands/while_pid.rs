@@ -162,8 +162,8 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    // The child has a session of its own: when the script dies, Linux wakes all stopped processes of the script's group
-    // (setpgid(2)).
+    // When the script dies, Linux wakes all stopped processes of the script's group (setpgid(2)). The child has a
+    // session and a group of its own, so Linux does not wake the child.
     let child = "setsid sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
@@ -276,8 +276,8 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     for pid in ["0", "1x", "", "99999999999"] {
         acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
-    // The process of another user: as root, a process of a user who is not in /etc/passwd. In a container without root,
-    // process 1.
+    // This needs a process of another user. Root starts such a process, for a user who is not in /etc/passwd. Without
+    // root, process 1 of a container serves.
     if nix::unistd::geteuid().is_root() {
         let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
@@ -341,15 +341,17 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // Success has one of three reasons: the guard can do without the failed call; redlock had both messages
-                // before the guard was killed; the lease came before the guard waited for it, which saved calls.
+                // Success has three possible reasons. The guard does not need the failed call. Or the guard had sent
+                // both messages before it was killed. Or the lease came early: then the guard did not wait for the
+                // lease, and made fewer calls.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;
                     assert!(stderr.is_empty() && (fault != Fault::Kill || has_said), "{context}");
                     release(&redis, "backup", token);
                 }
-                // The token may have been printed before the guard failed: scripts look at the status.
+                // redlock may have printed a token before the guard failed. That does no harm: scripts look at the
+                // status.
                 _ => {
                     let (status, why) = match fault {
                         Fault::Kill => (70, "the process that was to renew the lease was killed"),

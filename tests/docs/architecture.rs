@@ -23,7 +23,8 @@ fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
     folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
 }
 
-/// The text from the definition of this name on; None if the text has none. One definition may define several names.
+/// The text from the definition of this name on. None if the text does not define the name. One line may define several
+/// names.
 fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
     Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
@@ -45,14 +46,14 @@ fn is_up_to_date(page: &str, folders: &[&str]) {
     assert!(missing.is_empty(), "{page} names what is not there: {}", missing.join(", "));
 }
 
-/// The number of clauses that can be left out of a model: its `enum Without` lists them, behind `Nothing`.
+/// The number of clauses of a model: the number of variants of its `enum Without`, apart from `Nothing`.
 fn clauses(definition: &str) -> usize {
     let body = &definition[..definition.find("\n}").unwrap()];
     Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
 }
 
-/// True if this is the number of the definition: the count of clauses of an enum, or the value of a constant. A time
-/// may be in another unit.
+/// True if the number fits the definition: an enum must have so many clauses, a constant must have this value. If the
+/// value is a time, the definition may have another unit.
 fn has(definition: &str, number: &str, unit: &str) -> bool {
     if definition.starts_with("enum") {
         return clauses(definition).to_string() == number;

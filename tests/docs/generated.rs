@@ -198,7 +198,7 @@ fn page(name: &str, command: &clap::Command) -> String {
         let is_hidden = is_command && argument.is_global_set();
         argument.hide_short_help(false).hide(is_hidden)
     }));
-    // The first line is in NAME already.
+    // The section NAME already has the first line of the long help.
     let about = command.get_long_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     let about = about.split_once("\n\n").map_or("", |(_, rest)| rest);

@@ -1,5 +1,4 @@
-//! The installation and the packages of `make`, with the binary under test in place of the binary that `make` would
-//! build.
+//! `make install`, and the packages that `make` makes. Here `make` builds no binary: it takes the binary under test.
 
 use crate::support::{Directory, Finished, Line, Redis, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;
@@ -127,8 +126,8 @@ fn the_tarball_is_unpacked_below_a_prefix() {
     has_all_licences(&texts);
 }
 
-/// The texts name every crate that redlock depends on, and have the licences of Rust's standard library (in which
-/// hashbrown is a crate) and of the C library.
+/// The texts name every crate that redlock depends on. They also have the licences of the C library and of Rust's
+/// standard library. (The standard library contains the crate hashbrown.)
 #[track_caller]
 fn has_all_licences(texts: &str) {
     let tree = of_the_tester(Test::of(env!("CARGO")))

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Commands of the examples for which the tests have stubs.
+/// The examples call these commands, and the tests have stubs for them.
 const STUBS: &str = "announce|backup|backup.sh|build|curl|deploy|deploy.sh|download|job|job.sh|mail|migrate|pg_dump|report|serve|\
     vacuum";
 
@@ -146,7 +146,8 @@ impl Scene {
             .filter_map(|found| found.get(1).or(found.get(2)))
             .map(|call| call.as_str().to_owned())
             .collect();
-        // ENTRYPOINT and CMD of a container, or its `command`. Their absolute paths lead into the container's image.
+        // A container's command line is in ENTRYPOINT and CMD, or in `command`. An absolute path leads into the
+        // container's image; the test takes a relative path instead.
         let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[[^\]]*\])$").unwrap();
         let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
         let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();

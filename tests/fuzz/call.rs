@@ -9,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The statuses that README lists. Left out are 70, the statuses of signals, and 2 and 3 (for Nagios only).
+/// The statuses that README lists, without 70, without the statuses of signals, and without 2 and 3 (for Nagios only).
 const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
 /// No call of these trials takes longer than this.
 const LIMIT: Duration = Duration::from_secs(30);

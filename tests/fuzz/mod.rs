@@ -47,14 +47,15 @@ fn found_once() {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         ground.call(&words, &variables).status
     };
-    // Words that redlock refuses or shows, with marks of writing direction or control characters of several bytes.
+    // redlock refuses or shows these words. They contain a mark of writing direction, or a special character of several
+    // bytes.
     assert_eq!(call("completions \u{202e}txt", &[]), 64);
     assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
     assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
     assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
     // A message longer than the buffer for standard error.
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
-    // A label that another program has written, in the metrics.
+    // The metrics show a label that another program has written.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
     let record = "token t host h user u label \u{1b}[2J".split(' ');
     let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();

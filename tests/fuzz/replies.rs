@@ -12,11 +12,11 @@ use std::time::Duration;
 /// How a server treats each connection.
 #[derive(Clone, Debug)]
 pub(super) enum Manner {
-    /// Requests go to a real server, and in its replies the first text becomes the second.
+    /// Requests go to a real server. In its replies, the second text replaces the first text.
     Replace(PathBuf, &'static str, &'static str),
     /// Each request is answered by invented values.
     Invent,
-    /// Requests go to a real server. If the number is 3, one of three replies comes back changed, on average.
+    /// Requests go to a real server. On average one of n replies is changed, where n is this number.
     Change(PathBuf, u64),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn server(manner: Manner, chance: &Chance) -> Endless {
 }
 
 fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
-    // No call takes longer, so no thread need wait longer for its client.
+    // No call takes longer than 30 s, so no thread has to wait longer for its client.
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     client.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
     match manner {
@@ -72,8 +72,8 @@ fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> 
     }
 }
 
-/// Writes the whole reply, or the first 200 bytes one by one; or writes one half, and closes the connection. Returns
-/// whether the connection stays open.
+/// Usually writes the whole reply. Sometimes writes the first 200 bytes one by one, or writes only half of the reply
+/// and closes the connection. Returns whether the connection stays open.
 fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     match chance.below(12) {
         0 => reply.iter().take(200).all(|byte| {

@@ -16,8 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
-/// Takes the lock, again and again, until every node has the lease: once a majority has granted, a call does not wait
-/// for the other nodes.
+/// Takes the lock, again and again, until every node has the lease. A single call may not be enough: it waits for a
+/// majority of the nodes only.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);
@@ -56,7 +56,8 @@ fn count<W: Where + ?Sized>(servers: &W) -> usize {
     status(servers, "backup")["holders"].as_array().unwrap().len()
 }
 
-/// A job with these arguments that has begun, and ends when its standard input is closed.
+/// Calls `run` with these arguments, and waits until the job has begun. The job ends when its standard input is closed.
+/// `status`: the expected status of the call.
 #[track_caller]
 pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) -> (Running, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();

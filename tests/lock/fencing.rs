@@ -1,5 +1,5 @@
-//! Fencing tokens: the number of each lease is larger than all numbers before (for a reader: no smaller), whatever
-//! happens to leases and nodes.
+//! Fencing tokens: the number of each lease is larger than all numbers before, whatever happens to leases and nodes. A
+//! reader may get the same number as the lease before.
 
 use crate::support::{
     Contenders, Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, lapsed, like, ms, redlock, release, several,

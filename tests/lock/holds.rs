@@ -212,7 +212,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     let revoked = "redlock release a --revoke; redlock run a --reentrant -- true";
     let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
     test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
-    // A lock that another call holds is not the enclosing job's.
+    // Another call has the lock `other`, so the message does not mention the enclosing job.
     acquire(&redis, "other");
     let test = redlock(&redis, "run -q a -- sh -c").arg("redlock run other -- true; test $? = 75");
     test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();
@@ -268,7 +268,7 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
 #[test]
 fn an_inner_job_renews_for_the_outer_one() {
     let redis = Redis::start();
-    // Without a renewal, the outer lease would end before the inner job: the inner run renews the lease.
+    // The inner redlock renews the lease. Without a renewal, the lease would end before the inner job.
     let token = acquire_for(&redis, "backup", "4s");
     let test = redlock(&redis, "run -q --reentrant backup --ttl 4s -- sleep 5");
     test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();

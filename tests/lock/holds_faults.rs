@@ -63,7 +63,7 @@ fn an_inner_hold_survives_nodes_that_restart_one_after_the_other() {
     for node in &mut nodes {
         node.restart();
         eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
-        // One of the two holds comes first; the other follows with its next renewal.
+        // The first renewal gives the node the lease with one hold. The other job's next renewal adds the other hold.
         eventually(SOON, "both holds are known again", || holds(node) == 2);
     }
     the_inner_keeps_it(&nodes, &nodes, nested);

@@ -6,7 +6,8 @@ use crate::support::{
 };
 use std::collections::BTreeMap;
 
-/// Checks that the text has no control characters and, unless it is JSON, no changes of direction and no long lines.
+/// Checks that the text has no control characters. If the text is not JSON, changes of direction and long lines are
+/// forbidden too.
 fn harmless(text: &str) {
     let bad = text.chars().find(|c| c.is_control() && *c != '\n');
     assert!(bad.is_none(), "{bad:?} in {text:?}");
@@ -133,7 +134,7 @@ fn the_record_goes_with_the_lease() {
     assert!((lock - owner).abs() < 100, "{lock} {owner}");
     release(&redis, "backup", &token);
     assert!(!redis.exists(&key));
-    // The record of a lease that others have ended is not shown for the next holder.
+    // Others overwrite the lock, and the old lease's record remains. This record is not shown for the new holder.
     acquire(&redis, "backup");
     redis.command(&["SET", "redlock:backup", "theirs-now", "PX", "60000"]);
     let object = status(&redis, "backup");

@@ -87,8 +87,8 @@ fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
 }
 
-/// A name counts once, however many keys it has. Here 25,000 names with two keys each fit into 24 MB. 50,000 names of
-/// this length, one for each key, would not fit.
+/// A name counts once, however many keys it has. The 25,000 names, which have two keys each, fit into 24 MB. If a name
+/// counted once for each key, they would not fit.
 #[test]
 fn many_names_as_long_as_can_be_fit_into_the_memory_of_a_list() {
     let redis = Redis::start();

@@ -74,7 +74,8 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     let reply = scripts.run("inspect", "most=10");
     let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
     assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
-    // A second revocation covers each lease since the first revocation, even if the clock was set back after the grant.
+    // A second revocation covers the leases that were granted after the first revocation. This is so even if the clock
+    // was set back after the grant.
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);

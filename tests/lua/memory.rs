@@ -11,8 +11,8 @@ pub(super) struct Memory {
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has cut off the log. Among runs that ended in the same millisecond, the script may
-    /// have cut off a different run.
+    /// The runs that the last call has removed from the log, since the log was full. If several runs ended in the same
+    /// millisecond, the script may have removed a different run.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
@@ -107,7 +107,7 @@ impl Model {
         self.memory.open.remove(token)
     }
 
-    /// The time at which `--force` freed the lock, and the user's name. None if this run had no lease at that time.
+    /// When `--force` freed the lock, and the outcome with the user's name. None if this run had no lease at that time.
     fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
         let forced = self.memory.runs.get("forced")?;
         let at = number(forced, "b");
@@ -269,8 +269,8 @@ impl Model {
         (ended_at(oldest) > self.ms() - self.int("ended").unwrap_or(0) - 5000).then_some("unsure")
     }
 
-    /// Corrects the end of a run. Its lease was lost, or the node does not have it. `late`: the lease expired before
-    /// its release.
+    /// Corrects the end of a run whose lease was lost, or is not on this node. `late`: the lease expired before its
+    /// release.
     fn correct_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>, late: bool) {
         let deadline = self.memory.ends.get(token).copied();
         let (mut run, mut logged) = (self.take_open(token), None);

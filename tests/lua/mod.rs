@@ -15,8 +15,9 @@ use redis::{Connection, PubSub, Value};
 use regex_lite::Regex;
 use std::collections::BTreeMap;
 
-/// The lock, and the start of the names of its other keys and channels.
+/// The lock.
 const LOCK: &str = "redlock:x";
+/// The names of the lock's other keys and of its channels begin with this text.
 const BASE: &str = "{redlock:x}:\u{1f}";
 const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"];
 const CLOCK: &str = "1700000000000";

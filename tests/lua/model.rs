@@ -33,7 +33,8 @@ pub(super) struct Timed<T> {
 pub(super) struct Model {
     /// The server's clock.
     pub(super) us: i64,
-    /// The lock's key; None if the lock is free. The key's value is a token or a mark; None if the key is no string.
+    /// The value of the lock's key: a token or a mark. The outer None: the lock is free. The inner None: the key is no
+    /// string.
     pub(super) lock: Option<Timed<Option<String>>>,
     pub(super) lease: Option<Timed<Record>>,
     pub(super) records: BTreeMap<String, Timed<Record>>,
@@ -171,8 +172,8 @@ impl Model {
         }
     }
 
-    /// The record of this lease; empty if another library took the lock. A revocation of all members, too, adds the
-    /// field `revoked`.
+    /// The record of this lease; empty if another library took the lock. If all members were revoked, the record has
+    /// the field `revoked`.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -183,8 +184,7 @@ impl Model {
         record
     }
 
-    /// The user who has revoked the lease of this record: this lease only, or all leases of that time. None if nobody
-    /// has.
+    /// Who has revoked the lease of this record, alone or together with all other leases. None if nobody has.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -377,8 +377,8 @@ impl Model {
         ttl
     }
 
-    /// Extends the call's lease, but not a kept lease, and returns the ms left. The ttl is the call's, else the
-    /// grant's, else the default.
+    /// Extends the call's lease, and returns the ms left. A kept lease is not extended. The ttl comes from the call,
+    /// else from the grant, else it is the default.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -404,7 +404,7 @@ impl Model {
         self.holds.ends = self.lock.as_ref().unwrap().ends;
     }
 
-    /// The larger of two numbers: the time in µs, and the largest of `scores` plus one.
+    /// A score behind all `scores`: the time in µs, or the largest score + 1 if that is larger.
     fn behind_all(&self, scores: &Scores) -> i64 {
         self.us.max(scores.values().max().map_or(0, |last| last + 1))
     }
@@ -469,8 +469,8 @@ impl Model {
         }
     }
 
-    /// Calls the first live waiter in line, if its claim fits. Calls nobody if the lock is reserved already. `me` is
-    /// the waiter that asks: if `me` is the first, it is taken out of the line, but not called.
+    /// Calls the first live waiter in line, if its claim fits. Calls nobody if the lock is reserved already. `me`: the
+    /// waiter that asks. If this waiter is the first, it is taken out of the line, but not called.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -607,7 +607,8 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // The fencing token of a writer or a slot exceeds both counters, since a re-creation compares both with it.
+        // The fencing token of a slot exceeds the slot's counter and the lock's. The fencing token of a writer exceeds
+        // the lock's counter and that of all slots. A re-creation compares the fencing token with the same counters.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -680,8 +681,8 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Whether the call's token has the lease, and the call's hold. The hold is None if `TOKEN.HOLD` as a whole is
-    /// another library's token.
+    /// Two results: whether the call's token has the lease; and the hold of the call. The hold is None if `TOKEN.HOLD`
+    /// as a whole is another library's token.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =

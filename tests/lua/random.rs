@@ -15,12 +15,12 @@ const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
 /// The first letter of a waiter's name tells the claim: s for shared, p for slots, any other letter for exclusive.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
-/// These ttls are far apart: the test can tell from the rest of a key's time which ttl was set.
+/// These ttls are far apart, so a key's PTTL shows which ttl was set.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// The time that a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// The weight of a script, its name, and its arguments. NAME=A|B: each call has the argument, with the value A or B.
-/// NAME:P=A|B: P % of the calls have the argument.
+/// The weight of a script, its name, and its arguments. NAME=A|B: each call has the argument NAME; the value is A or B.
+/// NAME:P=A|B: P % of the calls have the argument NAME.
 type Described = (u64, &'static str, &'static str);
 const ALL: &[Described] = &[
     (
@@ -51,7 +51,7 @@ const ALL: &[Described] = &[
     (4, "inspect", "waiters=2"),
 ];
 /// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
-/// signal: the plain case, for which the scripts have code of their own.
+/// signal. This is the plain case, for which the scripts have special code.
 const USUAL: &[Described] = &[
     (
         40,
@@ -74,7 +74,7 @@ const USUAL: &[Described] = &[
 /// The owner of a lease, and the entry of its run. `n` in the entry is the number of runs that the log keeps.
 const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
     entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
-/// A script that tells the name, type, content and time left of each key.
+/// A script that returns the name, type, content and PTTL of each key.
 const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = 'HGETALL', zset = 'ZRANGE'}, {}
     for _, key in ipairs(redis.call('KEYS', '*')) do
       local kind = redis.call('TYPE', key).ok
@@ -454,7 +454,7 @@ fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
     agree(201..211, &MOSTLY_USUAL);
 }
 
-/// The code for all other cases must have the same effects as the code for the plain case.
+/// The scripts have special code for the plain case. In that case their general code must have the same effects.
 #[test]
 fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
     agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });

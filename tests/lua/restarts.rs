@@ -87,8 +87,8 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");
     assert_eq!(scripts.run("recreate", &back).word(), "extended");
     assert!(!redis.exists(&part("reserved")));
-    // The counter has reached the fencing token that the waiter saw. So the holder has been back, and after the release
-    // the lock is not reserved for it again.
+    // The counter has reached the fencing token that the waiter saw: this shows that the holder has been back. So after
+    // the release, the lock is not reserved for the holder again.
     assert_eq!(scripts.run("release", "token=t hold=base"), word("released"));
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]).word(), "granted");
 }

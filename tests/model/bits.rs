@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-/// A state of a search, and the words that it is kept in.
+/// A state of a search. The search keeps the state packed into words.
 pub(super) trait Packable: Copy + Debug {
     type Words: Copy + Eq + AsRef<[u64]>;
 

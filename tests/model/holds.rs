@@ -1,8 +1,8 @@
 //! A model of releases that name no hold: each must end the right hold. A node may get a release more than once. One of
 //! several nodes may not know that there is an inner hold.
 //!
-//! The promise: a release ends one hold. The lease ends only with the last hold: while a job believes in the lease that
-//! it shares, no rival has a quorum.
+//! The promise: a release ends one hold, and the lease ends with the last hold. As long as the outer job relies on the
+//! lease, no rival has a quorum.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, goes_wrong, is_clean};

@@ -36,7 +36,7 @@ const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORC
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
 /// One node, which may restart twice, and forgets everything each time.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
-/// Nobody has the lock. The first client tries once to take the lock, the second client twice, and no node restarts.
+/// Nobody has the lock. The first client tries once to take the lock. The second client tries twice. No node restarts.
 const TAKING: Bounds = Bounds {
     ttl: [1, 1],
     restarts: 0,
@@ -49,7 +49,7 @@ const TAKING: Bounds = Bounds {
 
 /// Each client tries once to take the lock.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// As [`ONE_TRY`], but the first client may try twice. A client that gives up a try leaves its keys, which then expire.
+/// As [`ONE_TRY`], but the first client may try twice. When a client gives up, its keys are not deleted: they expire.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
 /// As [`MISSED`], with leases and a quarantine of one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
@@ -208,7 +208,7 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// For a search with five nodes: the number of states after which it ends, and the steps that it must have searched.
+/// A search with five nodes ends after this number of states. By then it must have searched this number of steps.
 const FIVE: (usize, usize) = (40_000, 7);
 
 /// Five nodes, as far as the search reaches. Either two clients try to take the lock. Or the first client has the lock

@@ -1,16 +1,17 @@
-//! The success that `--once-per` asks for, as one node keeps it. Runs tell the node words: a success, or a loss. A loss
-//! takes the run's success back. Each word may come late, more than once, and in any order.
+//! The success that `--once-per` asks for, as one node keeps it. A run sends words to the node. The word "success" says
+//! that the run has succeeded. The word "loss" takes the success back. Words may come late, more than once, and in any
+//! order.
 //!
-//! What must hold: the node finds the newest run that has told a success and no loss. An exception: if the two newest
-//! runs that have told anything were lost, the node may find no run. A repeated word changes nothing, and a success
-//! after a loss of the same run changes nothing.
+//! What must hold: of all runs with a success and without a loss, the node finds the newest. Exception: if the two
+//! newest runs of which the node has heard both have a loss, the node may find no run. A repeated word changes nothing.
+//! A success that comes after a loss of the same run changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
 
 const RUNS: u8 = 4;
 
-/// A clause of the script's rule (`note_once` in release.lua) that is left out.
+/// The clause of the script's rule (`note_once` in release.lua) that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -30,7 +31,8 @@ enum Without {
     LossStays,
     /// A loss is kept even if no success of its run was told before.
     LossFirst,
-    /// Runs are compared by fencing token, not by the age that a word tells: a late word makes its run look newer.
+    /// Runs are compared by fencing token, not by the age that a word tells: by this age, a run whose word comes late
+    /// would look too new.
     ByFence,
 }
 
@@ -42,7 +44,7 @@ variants! {
 }
 
 packed! {
-    /// A run that the node keeps, or that a word names. Number 0: no run.
+    /// A run that the node keeps, or that sends a word. The number 0 stands for no run.
     Run {
         number: u8 = 3,
         lost: bool = 1,

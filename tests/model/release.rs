@@ -3,10 +3,11 @@
 //!
 //! What must hold:
 //!
-//! * a job that kept its lease to its end is not told of a loss; a job whose lease was taken away is not told that all
-//!   is well, unless the node has forgotten the loss;
-//! * a released lock is gone; a lock that is kept after the job stays no longer than was asked, from the job's end on;
-//! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
+//! * If a job had its lease until the job ended, the client reports no loss.
+//! * If the lease was taken away, the client does not report that all is well, unless the node has forgotten the loss.
+//! * After the release the lock is gone. A lock that is to be kept for some time stays no longer than this time after
+//!   the job's end.
+//! * If the release is confirmed, the node's log has the run exactly once, unless the node has forgotten the run.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
@@ -24,15 +25,15 @@ enum Without {
     KeptOnce,
     /// Each copy of the release tells the rest of the time for which the lock is kept, not the whole time.
     RestOfKeep,
-    /// A copy that finds the lease gone looks into the log.
+    /// If a repeated release finds no lease, the node looks into the log: an earlier copy may have ended the run.
     LooksIntoLog,
-    /// If the node has restarted, and the lease is gone, then the node forgot the lease: nobody took the lease away.
+    /// If the lease is gone after a restart, the node has forgotten the lease: nobody took the lease away.
     AnotherRun,
-    /// The lease was forgotten only if the log has forgotten the run too.
+    /// A lease counts as forgotten only if the log has forgotten the run too.
     Forgotten,
     /// Each copy, even the first, carries the whole run, since the node may have forgotten the run.
     CarriesRun,
-    /// If the log knows the run, the node does not write the run that a copy carries.
+    /// The node writes the run that a copy carries only if the log does not know the run.
     NotTwice,
 }
 
@@ -65,15 +66,14 @@ variants! {
         Ended,
         /// The release is under way.
         Saying,
-        /// This phase and the next four are the answers to the release.
+        /// The answers to the release are `Released`, `Gone`, `GoneOnAnotherRun`, `Other` and `GoneAfterEnd`.
         Released,
         Gone,
         GoneOnAnotherRun,
         Other,
         /// The lock is not ours any more, and the log knows the end.
         GoneAfterEnd,
-        /// This phase and the next two are the client's results: all is well, the lease was lost, or the client cannot
-        /// tell.
+        /// The client reports `Fine`, `Lost` or, if it cannot tell, `Unknown`.
         Fine,
         Lost,
         Unknown,
@@ -95,7 +95,7 @@ packed! {
         known_run: u8 = 2,
         /// The rest of the time for which the lock is to be kept.
         keep: u8 = 3,
-        /// Copies that the client gave up, but that may still arrive. Each has the time for which it keeps the lock.
+        /// Copies of the release that may still arrive. The client no longer waits for their answers.
         late: [LateCopy; 2],
         said: u8 = 2,
         restarts: u8 = 2,
@@ -222,8 +222,7 @@ impl Bounds {
                 let keep = if self.is(Without::RestOfKeep) { self.keep } else { state.keep };
                 let repeated = state.said > 1;
                 also(&|next| next.phase = self.release(next, keep, repeated));
-                // No answer arrives: the node executes the release, but the answer is lost; or the release is lost; or
-                // the release arrives late.
+                // If no answer arrives, then the answer was lost, or the release was lost, or the release arrives late.
                 also(&|next| {
                     self.release(next, keep, repeated);
                     next.phase = Phase::Ended;
@@ -264,7 +263,7 @@ impl Bounds {
         if state.restarts > 0 {
             also(&|next| self.restart(next));
         }
-        // A request takes less than a tick, or is given up.
+        // No tick passes during a request: the client gives up a request that takes a whole tick.
         if matches!(state.phase, Phase::Runs | Phase::Ended | Phase::Fine | Phase::Lost | Phase::Unknown)
             && (state.phase != Phase::Runs || state.valid > 0)
         {

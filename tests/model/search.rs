@@ -21,7 +21,7 @@ pub(super) trait Space: Debug {
     fn starts(&self) -> Vec<Self::State>;
     /// Adds to `into` all states that can come next. In place of a faulty state, adds what is wrong.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
-    /// Whether the thing that must come sooner or later has come.
+    /// Tells whether this state still waits for something that must come: see [`Hope`].
     fn hope(&self, _: &Self::State) -> Hope {
         Hope::Fulfilled
     }
@@ -30,7 +30,7 @@ pub(super) trait Space: Debug {
     }
 }
 
-/// Declares the bounds of a search. `LEAST` has the values behind `=`, and leaves no clause out.
+/// Declares the bounds of a search. In `LEAST`, each bound has the value behind its `=`, and no clause is left out.
 macro_rules! bounds {
     ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
         #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ macro_rules! bounds {
             }
         }
 
-        /// Checks that without this clause `what` goes wrong after `steps` steps.
+        /// Leaves this clause out, and checks that the search finds the fault `what` after `steps` steps.
         #[track_caller]
         $vis fn without(without: Without, mut bounds: Bounds, what: &str, steps: usize) {
             bounds.without = without;
@@ -57,7 +57,8 @@ macro_rules! bounds {
 }
 pub(super) use bounds;
 
-/// Something that must come sooner or later: in every order of steps, and with probability one where chance decides.
+/// Something that must come sooner or later, in every order of steps. Where chance decides, it must come with
+/// probability one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
     /// The thing has come, or there is nothing to wait for.
@@ -83,8 +84,8 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way to the fault, without the faulty state.
     pub(super) trace: Vec<String>,
-    /// For a hope that may stay open for ever: the states that follow the last state of `trace`, on one way on which
-    /// the hope stays open. Empty for any other fault.
+    /// If a hope may stay open for ever: one way on which the hope stays open. The way begins at the last state of
+    /// `trace`. Empty for any other fault.
     pub(super) circle: Vec<String>,
 }
 
@@ -93,12 +94,13 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// The depth that is being searched: where its states end in `states`, and its number, from 1.
+    /// The depth that is being searched. First value: the index in `states` at which this depth ends. Second value: the
+    /// number of this depth, from 1.
     level: (usize, usize),
     /// A hash table with open addressing: 0 for an empty entry, else the number of a state plus 1.
     table: Vec<u32>,
-    /// The lists of next states, one list for each state, one behind the other. The list of a state whose hope is
-    /// fulfilled is empty. `ends`: the end of each list.
+    /// For each state a list of its next states. The lists stand one behind the other, and `ends` has the end of each
+    /// list. The list of a state whose hope is fulfilled is empty.
     edges: Vec<u32>,
     ends: Vec<u32>,
 }
@@ -240,8 +242,8 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Searches the first `most` states, and checks that nothing goes wrong. Fails if there are more states, unless all
-/// states of the first `steps` steps have been searched.
+/// Searches the first `most` states, and checks that nothing goes wrong. If there are more states, all states of the
+/// first `steps` steps must have been searched.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);

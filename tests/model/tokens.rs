@@ -39,7 +39,7 @@ bounds! {
         leases: usize = LEASES,
         /// By how much a grant raises the counter at most.
         jumps: u8 = 2,
-        /// Leases that are won may be given again to nodes that have lost them.
+        /// A node that has lost a won lease may get the lease again.
         rejoins: bool = false,
     }
 }
@@ -51,7 +51,8 @@ variants! {
         Asked,
         /// The node has granted the lease, and the client may have heard of the grant.
         Granted,
-        /// The client has decided without this node, or has given the lease again to this node before the write-back.
+        /// The node does not count. The client has decided without this node. Or the node lost the lease before the
+        /// write-back, and got the lease again.
         Without,
         /// The node's counter was lower than the token, so the token is to be written back.
         Behind,
@@ -89,7 +90,7 @@ struct State {
 impl Packable for State {
     type Words = [u64; NODES + 1];
 
-    /// The nodes are alike: their order does not matter.
+    /// Sorts the nodes, since their order does not matter: the nodes are alike.
     fn pack(self) -> Self::Words {
         let mut words = [0; NODES + 1];
         for (node, word) in self.nodes.iter().zip(&mut words) {
@@ -111,7 +112,8 @@ impl State {
         self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
     }
 
-    /// True if a node has granted this lease. The leases are alike, so they begin in the order of their numbers.
+    /// True if a node has granted this lease. (The leases are alike, so one order suffices: lease 1 begins after lease
+    /// 0, and so on.)
     fn has_begun(&self, lease: usize) -> bool {
         self.nodes.iter().any(|node| node.sides[lease].order > 0)
     }
@@ -156,7 +158,7 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // A node that lost the lease before the write-back does not count: it may have had another lease since.
+                // A node that lost the lease before the write-back does not count: it may have granted another lease.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }
@@ -165,7 +167,7 @@ impl Bounds {
         }
     }
 
-    /// The client of a lease decides. `heard` has the nodes whose grants the client knows, at least q nodes.
+    /// The client of a lease decides on the fencing token. `heard`: the q or more nodes whose grants the client knows.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();

@@ -100,7 +100,7 @@ fn a_slot_that_is_halfway_is_waited_for() {
     let to = (from + 1) % 3;
     cluster.begin_move(KEY, to);
     assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
-    // At first the owner says TRYAGAIN. After all keys have moved, the owner says ASK, and the new owner TRYAGAIN.
+    // At first the owner says TRYAGAIN. After all keys have moved, the owner says ASK, and the new owner says TRYAGAIN.
     let refused = |what: &str| {
         redlock(&cluster, "acquire backup --node-timeout 5s").fails(69, ["\"backup\"", what]).run();
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The most memory that a call may fill, in kB.
 const MEMORY: u64 = 40_000;
 
-/// Makes the call, which must end with this status within the deadline, and returns its standard error. A call that
-/// has ended before the first look had no time to fill the memory.
+/// Makes the call, and returns its standard error. The call must end in time, with this status, and with little memory
+/// used. If the call ends before the first measurement, it had no time to fill the memory.
 #[track_caller]
 fn stays_small(test: Test, status: i32) -> String {
     let said =

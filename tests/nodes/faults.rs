@@ -8,8 +8,8 @@ use crate::support::{
 };
 use std::time::{Duration, Instant};
 
-/// The node timeout of these tests. `AT_MOST`: the longest time for a call with this timeout, on a busy machine. Such a
-/// call asks, waits for a recovery, and undoes.
+/// The node timeout of these tests. With this timeout a call takes at most `AT_MOST`, even on a busy machine. The call
+/// asks, waits for a recovery, and undoes its request.
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
@@ -45,7 +45,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Calls `check` with all cases side by side, since redlock repeats a failed release for up to five seconds.
+/// Calls `check` with all cases at once, to save time: redlock repeats a failed release for up to five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -176,7 +176,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
 #[test]
 fn a_server_that_answers_something_else() {
     let redis = Redis::start();
-    // Each is a proper reply, but to another question: it must not pass for "free", "granted" or "nothing more".
+    // These are proper replies to other questions. None of them must pass for "free", "granted" or "nothing more".
     let replies = [
         &b"+OK\r\n"[..],
         b":12\r\n",
@@ -245,7 +245,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
         fails(&redis.url(), "", arguments);
     }
     redis.resume();
-    // The server first takes up the requests that were sent while it was stopped, and then these requests.
+    // The requests from the time of the stop come first: the server takes up the following five requests after them.
     for _ in 0..5 {
         let _ = redis.keys_without_the_memory();
     }
@@ -289,8 +289,8 @@ fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
     assert!(!redis.exists("redlock:backup"));
 }
 
-/// The kernel's timers of this machine's open connections to a port, from /proc/net/tcp: the kind, and the time left.
-/// Kind 2 (keepalive) looks whether a silent connection still has its other end.
+/// The kernel has a timer for each open connection, shown in /proc/net/tcp. Returns the timers of the connections to
+/// `port`: the kind, and the time left. Kind 02 checks whether a silent connection still has its other end (keepalive).
 fn timers(port: u16) -> Vec<(String, Duration)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let timer = |line: &str| {

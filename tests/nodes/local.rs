@@ -248,7 +248,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    // The job also deletes the file by which redlock knows the server. A test deletes this file, too, when it ends.
+    // The job also deletes `lock`, the file by which redlock knows the server. (A job that cleans up may do that.)
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {
@@ -258,7 +258,8 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     // The job ends by itself.
     job("exit 3").status(3).stdout(like("<token>\nready\n")).run();
     let mut server = place.server();
-    // The job is ended: by a signal, by the keeper, by redlock in the keeper's place, by a keeper without redlock.
+    // Four ways to end the job: by a signal, by the keeper, by redlock after the keeper's death, by the keeper after
+    // redlock's death.
     for end in ["a signal", "a loss", "no keeper", "no redlock"] {
         place.kill();
         let mut job = job("sleep 1000").any_end().stdout(any()).stderr(any()).spawn();

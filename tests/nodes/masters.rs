@@ -176,8 +176,8 @@ fn a_slow_node_that_grants_after_the_decision_is_released_with_the_others() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     proxies[2].set(Mode::Delay(ms(150)));
     eventually(SOON, "granted late", || {
-        // Over a new connection to the slow node, a release could overtake the take: the job lasts long enough for the
-        // take to arrive first.
+        // A release over a new connection to the slow node could overtake the take. So the job sleeps: then the take
+        // arrives first.
         redlock(&proxies, "run -q backup -- sleep 0.1").run();
         nodes[2].exists("{redlock:backup}:\u{1f}fence")
     });
@@ -290,7 +290,7 @@ fn a_slow_master_on_which_the_answer_depends_is_waited_for() {
         let name = format!("lock-{number}");
         let token = test(&["acquire", &name]).token();
         let key = format!("redlock:{name}");
-        // `acquire` may have ended before the slow node granted the lock.
+        // `acquire` may end before the slow node has granted the lock. So the test writes the token there.
         nodes[0].command(&["SET", &key, &token, "PX", "30000"]);
         nodes[2].command(&["DEL", &key]);
         match command {

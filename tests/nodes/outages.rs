@@ -30,7 +30,7 @@ fn told(node: &str, lines: usize) -> Pattern {
     })
 }
 
-/// Waits until the waiter has said that the node does not answer, and checks that it still waits.
+/// Waits until the waiter has said that the node does not answer, and checks that the waiter still waits.
 #[track_caller]
 fn says_at_once(waiter: &mut Running, node: &str) {
     waiter.says(when("a line with the node", {
@@ -40,7 +40,7 @@ fn says_at_once(waiter: &mut Running, node: &str) {
     assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
 }
 
-/// The wait lasts as long as `--wait` says, and ends with 69.
+/// Checks that each command waits as long as `--wait` says, and then exits with 69.
 #[track_caller]
 fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     let mut calls = Vec::new();
@@ -217,7 +217,7 @@ fn the_command_wait_waits_for_redis_too() {
 #[test]
 fn refusals_for_less_than_a_third_of_the_ttl_cost_no_job_wherever_they_fall() {
     let redis = Redis::start();
-    // The leases are confirmed one after the other, over the whole time between two renewals.
+    // The jobs start one after the other, over 1.5 s: the time between two renewals. So the renewals are spread evenly.
     let jobs: Vec<Running> = (0..16)
         .map(|number| {
             let name = format!("lock-{number}");

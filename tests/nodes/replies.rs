@@ -178,7 +178,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
 fn a_server_with_too_many_clients_is_told_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
-    // These ten connections alone must fill the server: connections from the server's start will close soon.
+    // Other connections, from the server's start, will close soon. So the test waits until it has ten of its own.
     eventually(SOON, "it is full", || {
         let mut other = UnixStream::connect(redis.socket()).unwrap();
         let mut answer = [0; 5];

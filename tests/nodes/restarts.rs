@@ -255,8 +255,8 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // What happens before the release. `restarts`: the server restarts, and the holder re-creates the lease. `cuts`:
-    // the connection is cut.
+    // Before the release, two things may happen. `restarts`: the server restarts, and the holder re-creates the lease.
+    // `cuts`: the connection is cut.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
@@ -301,7 +301,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
         let (reader, writer) = std::io::pipe().unwrap();
         let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["run", "-q", "--name", "backup"]);
         let mut job = test.args(["--ttl", "6s", "--node-timeout", "2s", "--", "cat"]).stdin_from(reader).spawn();
-        // A quorum suffices to take the lock; a renewal waits for the answers of all nodes.
+        // A quorum suffices to take the lock, so one node may grant it later. A renewal waits for all nodes.
         let all = |is: fn(i64) -> bool| nodes.iter().all(|node| is(node.pttl(KEY)));
         eventually(SOON, "taken on all", || all(|left| (1..5_000).contains(&left)));
         eventually(SOON, "renewed on all", || all(|left| left > 5_000));

@@ -100,7 +100,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
         if frozen {
             service.servers[0].resume();
         }
-        // At most eight jobs may fail to begin because of the failover.
+        // The failover may keep at most eight jobs from beginning.
         contenders.finish(4 * 30 - 8);
     }
 }
@@ -191,7 +191,7 @@ fn a_lease_counts_when_the_replicas_have_it() {
             !service.servers[0].exists(KEY) && Line::is_clean(&service.servers[0])
         });
     }
-    // A signal ends the wait for a replica, and the lease with it.
+    // A signal ends the wait for a replica, and also the lease.
     let waiting = redlock(&service, "acquire backup --replicas 1 --ttl 40s").interrupted(Signal::SIGTERM).spawn();
     eventually(SOON, "taken", || service.servers[0].exists(KEY));
     waiting.send(Signal::SIGTERM);

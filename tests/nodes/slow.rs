@@ -1,5 +1,6 @@
-//! Round trips that are long in comparison with the ttl; and one hold-up on the way, with TLS and a password. Times are
-//! parts of the ttl. The ttl is four seconds here, enough for a slow machine, and one second in `tests/alone/slow.rs`.
+//! Slow connections. Some tests have round trips that are long in comparison with the ttl. One test has TLS, a
+//! password, and a hold-up on the way. Times are parts of the ttl. The ttl is four seconds here, enough for a slow
+//! machine, and one second in `tests/alone/slow.rs`.
 
 use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, like, ms, perhaps, redlock, teach_scripts};
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ pub(crate) fn long_round_trips_cost_no_job(ttl: Duration) {
             scope.spawn(move || {
                 let proxy = Proxy::new(redis, Mode::Delay(ttl * hundredths / 200));
                 let test = Test::new(&proxy).args(arguments(&format!("lock-{number}"), ttl)).stdout("ready\n");
-                // redlock tells its server, the grant and the release, and nothing more.
+                // redlock reports only three things: its server, the grant, and the release.
                 test.stderr(like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n")).run();
             });
         }

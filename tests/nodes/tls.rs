@@ -1,4 +1,4 @@
-//! `rediss://`: which certificates are trusted, the messages about the others, and new certificates while a job runs.
+//! `rediss://`: trusted certificates, messages about untrusted certificates, and new certificates while a job runs.
 
 use crate::support::{
     Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, is_renewed,
@@ -16,7 +16,7 @@ fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
     test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]).fails(code, fragments).run();
 }
 
-/// A server that asks for a certificate, its authority, and a client's certificate that it accepts.
+/// A server that asks clients for a certificate, the authority, and a client's certificate that the server accepts.
 fn asking() -> (Tls, Authority, Certificate) {
     let authority = Authority::new();
     let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
@@ -159,7 +159,7 @@ fn files_that_cannot_be_used_are_named_at_once() {
             [&locked, "has a passphrase", "openssl pkey"],
         );
     }
-    // Without TLS, a call refuses the flag, but ignores the variable: it may be meant for other calls.
+    // Without TLS, a call refuses the flag, but ignores the variable: the variable may be meant for other calls.
     told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
     let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();
@@ -203,7 +203,7 @@ fn the_server_is_told_which_name_is_asked_for() {
     call.finish();
 }
 
-/// Starts a job that lasts longer than its ttl: its lease is lost unless redlock renews it.
+/// Starts a job that lasts longer than the ttl, so redlock must renew the lease.
 #[track_caller]
 fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
     let test = test.args(["run", "-q", "--name", "backup", "--ttl", "8s", "--", "sleep", "9"]);
@@ -226,7 +226,7 @@ fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
     let new = Authority::new();
     tls.show(&new.issue("DNS:localhost", 2));
     cut(&tls);
-    // For a moment the new CA is not trusted, and then the file is half written.
+    // redlock's CA file still has the old CA. Then it has half of the new CA, and at last the whole new CA.
     std::thread::sleep(ms(300));
     let text = std::fs::read(new.certificate()).unwrap();
     std::fs::write(authority.certificate(), &text[..text.len() / 2]).unwrap();

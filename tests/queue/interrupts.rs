@@ -37,7 +37,7 @@ fn keys(node: &Redis, name: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until this node has read redlock's last request: then only the test's own client is connected.
+/// Waits until this node has read redlock's last request. The sign: only the test's own client is still connected.
 fn has_heard_all(node: &Redis) {
     eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
 }
@@ -62,7 +62,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     };
     // With this timeout, a call that waited for an answer would outlast the test.
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
-    // Early moments are more frequent, since most happens early.
+    // Early moments are more frequent, since a call does most things early.
     let moment = Duration::from_micros(rand(200) * rand(200));
     // With `InFlightRun` the servers stop before the job can begin: the release after a job needs servers that answer.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
@@ -108,7 +108,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
 }
 
 /// Makes `count` calls, each kind in turn, and interrupts each call that has not ended yet. Returns how long each
-/// interrupted call lived on after the signal, the longest time last.
+/// interrupted call lived on after the signal. The longest time comes last.
 #[track_caller]
 pub(crate) fn interrupt(nodes: &Vec<Redis>, stops: &[Stopped], count: usize) -> Vec<(Duration, What, Stopped)> {
     let kinds = [What::Run, What::Acquire, What::Wait, What::InFlight, What::InFlightRun];

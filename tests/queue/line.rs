@@ -141,7 +141,7 @@ fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
     let (token, _) = labelled(&redis);
     let (screen, slave) = Screen::of_width(46);
     let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
-    // There is room for the ^C that the terminal echoes: redlock could not erase a line that wraps.
+    // The line leaves room for the ^C that the terminal echoes. redlock could not erase a line that wraps.
     let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
     assert_eq!(line.chars().count(), 43, "{line}");
     release(&redis, Line::NAME, &token);

@@ -136,7 +136,7 @@ fn the_dead_and_the_frozen_hold_nobody_up() {
 fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
     let nodes = several(3);
     let token = acquire_on_all(&nodes, Line::NAME);
-    // The waiter may see the lock of another program, and then says so.
+    // If the waiter sees the lock of the other program (see below), it prints a line about this.
     let waiter = join_all(&nodes, Line::waiter(&nodes).stderr(any()));
     // One node will not grant the lock: another program has it there, for good.
     nodes[2].command(&["SET", Line::KEY, "another"]);

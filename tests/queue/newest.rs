@@ -1,4 +1,4 @@
-//! `--newest`: of waiting jobs only the newest is worth running, and no job runs after a newer one, whatever fails.
+//! `--newest`: only the newest of the waiting jobs is worth running. No job runs after a newer job, whatever fails.
 
 use crate::support::{
     self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
@@ -143,7 +143,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token the call would only release a lease, but no lease is left. The call does not forget the number.
+    // With --token the call may only release a lease. No lease is left, and the lock does not forget the number.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;

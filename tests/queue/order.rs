@@ -75,7 +75,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
         std::thread::sleep(ms(20)); // more often than there is time for an answer
     }
     assert!(waiter.has_ended(), "it did not while signals came");
-    // A busy machine may have taken so long that there was no answer to the last look.
+    // The usual status is 75. On a busy machine it may be 69: the answer to the last look came too late.
     let ended = waiter.finish().ended;
     assert!([75, 69].map(Ended::Status).contains(&ended), "{ended:?}");
     let hanging = Line::join(&redis, test(&redis).status(69).stderr(at_last(message(["timed out"]))));

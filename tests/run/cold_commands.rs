@@ -74,7 +74,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let in_time = watched.all_end(expires_at.saturating_duration_since(Instant::now()));
     let left = expires_at.saturating_duration_since(Instant::now());
     if !in_time {
-        // The keeper then kills the job. A job that stays alive would disturb the next tests.
+        // The continued keeper kills the job. Otherwise the job would disturb the next tests.
         send(keeper, Signal::SIGCONT);
     }
     let ended = watched.all_end(SOON);

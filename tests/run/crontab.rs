@@ -101,8 +101,8 @@ impl Night {
         });
     }
 
-    /// The hosts end: some with a status and a mail of `troubles`, the others with 0 and in silence. The job has run
-    /// `runs` times, and succeeded `successes` times.
+    /// Waits until the hosts end. For each pair in `troubles`, one host ends with this status and this mail. The others
+    /// end with 0 and in silence. The job has run `runs` times, and succeeded `successes` times.
     #[track_caller]
     fn ends(&self, hosts: Vec<Running>, troubles: &[(i32, &str)], runs: usize, successes: usize) {
         let mut left: Vec<(i32, Pattern)> = troubles.iter().map(|(status, said)| (*status, like(said))).collect();

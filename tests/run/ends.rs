@@ -47,7 +47,7 @@ fn pipes_on_both_sides_end_as_without_redlock() {
     let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
     let bash = Test::program(&redis, "bash").args(["-c", script]);
     bash.stdout("y\n141 0\ny\n141 0\n").run();
-    // A reader sees the end of the output when the command closes it, though the command still runs.
+    // The command closes its output, and goes on. The reader of the output sees the end at once.
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"]);
     let job = job.stdin_from(reader).status(1).spawn();
@@ -83,7 +83,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     }
     let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
-        // The harness would capture a line of eprintln!.
+        // This does not use eprintln!, since the harness would capture the line.
         let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;

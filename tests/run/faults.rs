@@ -49,8 +49,8 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// System calls that need a descriptor, a process or memory, each with the kernel's error for a shortage, and redlock's
-/// words for this error.
+/// System calls that need a descriptor, a process or memory. Beside each call: the kernel's error for a shortage, and
+/// redlock's words for this error.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),
@@ -82,7 +82,7 @@ fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
         for moment in healthy.seen().into_iter().filter(|moment| moment.caller.0.starts_with("redlock")) {
             for &(_, errno, why) in SCARCE.iter().filter(|(call, ..)| *call == moment.call) {
                 let Finished { ended, stderr, .. } = call(&Faults::planned(moment.clone(), Fault::Error(errno)));
-                // redlock can do without some calls; without a library the program does not start.
+                // Three ends are right: redlock did without this call, told the shortage, or could not load a library.
                 let is_told = ended == Ended::Status(69) && message([why]).matches(&stderr);
                 let is_loaded = !stderr.contains("loading shared libraries");
                 assert!(ended == Ended::Status(0) || is_told || !is_loaded, "{moment:?}, {errno}: {ended:?}, {stderr}");

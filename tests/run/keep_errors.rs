@@ -77,7 +77,7 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
 fn a_file_that_cannot_be_kept_is_refused_before_the_lock() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     nix::unistd::mkfifo(&directory.path().join("pipe"), Mode::S_IRWXU).unwrap();
-    // A program that runs cannot be written, not even by root.
+    // redlock's binary is running, and not even root can write a running program.
     for (path, why) in [
         ("pipe", "it is not a regular file"),
         ("/dev/null", "it is not a regular file"),

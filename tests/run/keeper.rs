@@ -13,10 +13,10 @@ use std::time::Instant;
 fn chains_of_processes_that_fork_and_exit_die_too() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // 16 chains, each in a session of its own. If they are not killed, they end by themselves some seconds later.
+    // The job has 16 chains, each in a session of its own. A chain that nobody kills ends by itself some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
-    // dash allows a thousand nested function calls. Each chain ends after so many calls, later than this lease.
+    // Each chain ends after a thousand calls, since dash allows no deeper nesting. The lease ends earlier than that.
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
     let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).ready();
     proxy.set(Mode::BlackHole);
@@ -150,7 +150,7 @@ fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
 
 #[test]
 fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
-    // If another file system covers /proc, that is as if /proc were not mounted.
+    // In the second case, another file system hides /proc, as if /proc were not mounted.
     for (options, first) in
         [(&["--pid", "--fork", "--kill-child"][..], ""), (&["--mount"][..], "mount -t tmpfs tmpfs /proc || exit 9;")]
     {
@@ -222,7 +222,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
         "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
     let slow = Slow::script(&directory, script);
     let terminal = Terminal::bash(&redis);
-    // A shell between bash and redlock: otherwise bash would notice that redlock is stopped.
+    // Another shell runs between bash and redlock. Otherwise bash would notice that redlock is stopped.
     terminal
         .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
     slow.is_asked();
@@ -276,17 +276,18 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
     let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
     std::fs::write(&file, script).unwrap();
     for number in 0..30_u64 {
-        // When redlock says that it waits, it is surely the terminal's foreground job.
+        // redlock is surely the terminal's foreground job once it says "waiting for".
         let token = acquire(&redis, "backup");
         terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
         terminal.shows("waiting for");
         std::thread::scope(|scope| {
             scope.spawn(|| release(&redis, "backup", &token));
-            // redlock gets the lock, and starts its command, some 5 to 30 ms later.
+            // redlock gets the lock, and starts its command, some 5 to 30 ms after the release.
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // If the job has set its trap, it answers the signal, else it dies. A second signal would be answered, too.
+        // A job that has set its trap answers `got=1`. A job without its trap dies. If the job got a second signal, it
+        // would answer `got=2`.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);
@@ -307,7 +308,7 @@ fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
     let watched = Watched::new(&job.job());
     send(job.keeper(), Signal::SIGSTOP);
     redis.command(&["DEL", "redlock:backup"]);
-    // With its connection closed, redlock renews at once, and notices the loss.
+    // After its connection was closed, redlock renews at once, and notices the loss.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert!(watched.all_end(ms(3_000)), "the job outlives its lease");
     job.finish();

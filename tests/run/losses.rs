@@ -98,7 +98,7 @@ fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     assert!(log.ends_with("exit 3\n"), "{log}");
 }
 
-/// After the grant the freeze may begin at any moment, even between two looks of redlock at the keeper's reports.
+/// The freeze begins at a random moment after the grant. For example, redlock may just have read the keeper's reports.
 #[test]
 fn a_job_that_ends_while_redlock_is_frozen_from_the_grant_on_is_no_loss() {
     let redis = Redis::start();

@@ -8,7 +8,8 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 
-/// Cuts off jobs, all at once: `rounds` of each kind with the server out of reach, and as many with the server stopped.
+/// Cuts off many jobs at once. Of each kind, `rounds` jobs have their server out of reach, and `rounds` more jobs have
+/// their server stopped.
 #[track_caller]
 fn in_time<const N: usize>(kinds: [Cut; N], rounds: usize) {
     let cuts: Vec<Cut> = kinds.into_iter().flat_map(|cut| [cut, Cut { server_stopped: true, ..cut }]).collect();

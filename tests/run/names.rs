@@ -88,7 +88,7 @@ fn the_wait_is_for_all_of_them_together() {
     let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
     let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
     queues(&redis, "a");
-    // This lease ends after the wait of 6 s. If the wait began anew with `b`, the lease would end before the wait.
+    // This lease ends after the wait of 6 s. If a new wait of 6 s began with `b`, this lease would end in time.
     Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
     std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
     release(&redis, "a", &token);
@@ -178,8 +178,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // `is_taken_again` expects one waiter in line for `b`. Here the call may stand in line twice, with its tries
-        // before and after the outage: the outage may have swallowed the request that ends the first try.
+        // `is_taken_again` expects one waiter in line for `b`. But the call may now stand in line twice: its request to
+        // leave the line may have been lost in the outage, and after the outage the call queues again.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
@@ -216,8 +216,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_does_not_prolong_the_wait() {
     });
 }
 
-/// The keeper is stopped until it is too late to start the command. Meanwhile the lease on `a` proves to be lost.
-/// `again`: how often the call then tries again.
+/// The keeper is stopped until it is too late to start the command. Meanwhile the lease on `a` is lost. `again`: how
+/// often the call then tries again.
 #[track_caller]
 fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     let redis = Redis::start();
@@ -317,7 +317,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         job.finish();
         are_free(&redis);
     }
-    // A job that releases one lock itself.
+    // The job releases one of its locks itself.
     let job = "redlock release -q a; exec sleep 30";
     let said = when("a lost", |text| text.contains("lost \"a\": ") && !text.contains("\"b\""));
     run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", job]).status(76).stderr(said).run();

@@ -25,7 +25,7 @@ fn talkers(redis: &Redis, more: &[&str]) -> Running {
 fn term_int_and_quit_reach_all_of_the_job_once_each() {
     let redis = Redis::start();
     let job = talkers(&redis, &[]);
-    // TERM comes a second time, too.
+    // A second TERM must reach the job like the first.
     for signal in ["TERM", "INT", "QUIT", "TERM"] {
         job.send(format!("SIG{signal}").parse().unwrap());
         let mut told = [job.stdout_line(), job.stdout_line()];
@@ -78,7 +78,7 @@ fn signals_ignored_at_the_start_stay_ignored() {
         let mut job = test.spawn();
         let ignored = job.stdout_line();
         let ignored = u64::from_str_radix(ignored.split_whitespace().nth(1).unwrap(), 16).unwrap();
-        // The other bits are real-time signals, which the job ignores if the tests do.
+        // The other bits are real-time signals. The job ignores them if the tests ignore them.
         assert_eq!(ignored & 0x7fff_ffff, 1 << (signal as i32 - 1));
         job.prints("ready");
         job.send(signal);

@@ -89,13 +89,13 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
     let redis = Redis::start();
     let inner = run("-- sh -c 'echo rea\"\"dy; exec sleep 1000'");
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        // A loop of the interactive shell itself.
+        // The interactive shell itself runs a loop.
         starts(&terminal, &format!("for i in 1 2 3; do {inner}; echo ne''xt; done"));
         terminal.types(CTRL_C);
         let rest = terminal.prompts();
         assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
         nothing_left(&terminal, &redis);
-        // A script that calls redlock twice.
+        // A script calls redlock twice.
         for shell in ["sh", "bash"] {
             let script = format!("{inner}; echo ne\"\"xt; {inner}").replace('\'', "'\\''");
             starts(&terminal, &format!("{shell} -c '{script}'"));
@@ -163,8 +163,8 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise redlock would know only an
-        // earlier renewal: at the next fg, this renewal would be 4 s old.
+        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise, at the next fg, the last
+        // renewal that redlock knows would be 4 s old.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -216,7 +216,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.enters(&format!("PS1='in''3> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in3> ");
     send(redlock_pid(&terminal), Signal::SIGKILL);
-    // The inner shell may read the next keys until it has ended.
+    // Waits for the end of the inner shell, which might read the next keys.
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
     terminal.prompts();
     assert_eq!(terminal.status(), 137);
@@ -261,7 +261,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
 fn programs_that_read_single_keys_work() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    // As less and editors do: no echo, no lines, one key at a time. At the end the old settings are restored.
+    // The job reads one key without echo, as a pager or an editor does. Then it restores the terminal's settings.
     let raw = "old=$(stty -g); stty raw -echo; echo rea\"\"dy; key=$(dd bs=1 count=1 2>/dev/null); stty $old; echo \"key=<$key>\"";
     terminal.enters(&run(&format!("-- bash -c '{raw}'")));
     terminal.shows("ready");
@@ -320,7 +320,7 @@ fn installed(program: &str) -> bool {
 fn a_pipe_behind_redlock_that_reads_keys_from_the_terminal() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        // As in `redlock run … | less`: the pager may read from the terminal while the job writes to the pager.
+        // In `redlock run … | less`, the pager may read from the terminal while the job writes to the pager.
         let pager = "sh -c 'head -1; read x </dev/tty; echo key=$x.'";
         terminal.enters(&format!("{} | {pager}", run("-- seq 1000000")));
         terminal.shows("1\r\n");

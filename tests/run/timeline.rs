@@ -10,8 +10,8 @@ use std::time::SystemTime;
 #[test]
 fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
     let redis = Redis::start();
-    // This test cannot put the machine to sleep, so it stops redlock, the keeper and the job. Sleep differs only in the
-    // clock: another test shows that the keeper's timer counts time asleep.
+    // This test cannot put the machine to sleep. Instead, the test stops redlock, the keeper and the job. Another test
+    // shows that the keeper's timer goes on while the machine sleeps.
     let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
     let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let test = test.args(["--", "bash", "-c", script]).status(76);

@@ -1,5 +1,5 @@
-//! The processes of a job: all die with the lease, at --max-run and with redlock, even if they have left their parent.
-//! Some may run on after the command's own end.
+//! The processes of a job. All die with the lease, at --max-run and with redlock, even if they have left their parent.
+//! If the command ends by itself, its background processes may run on.
 
 use crate::support::{
     Redis, Running, SOON, Test, Watched, alive, any, at_last, descendants, eventually, like, loss, message, ms, name,
@@ -144,8 +144,8 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     all_gone(&tag, ms(0));
 }
 
-/// Kills redlock `delay` after its start. Expects that soon no process is left. If `complete`, `delay` begins when the
-/// whole job is there, and the lock must not be released.
+/// Starts redlock, and kills it after `delay`. Expects that soon no process is left. If `complete`, the delay begins
+/// when the whole job is there. Then the lock must not be released.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);

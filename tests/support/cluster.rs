@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// Makes the master of this key, but no other server, believe that master `to` has the key's slot. The slot must
+    /// Makes the master of this key believe that master `to` has the key's slot. No other server is told. The slot must
     /// have no keys.
     #[track_caller]
     pub(crate) fn disown(&self, key: &str, to: usize) {

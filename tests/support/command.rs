@@ -194,7 +194,7 @@ impl Test {
         self
     }
 
-    /// The file that becomes standard input: say, a pipe whose other end the test keeps.
+    /// The file that becomes standard input, for example a pipe whose other end the test keeps.
     pub(crate) fn stdin_from(mut self, source: impl Into<Stdio>) -> Test {
         self.stdin_from = Some(source.into());
         self
@@ -333,8 +333,8 @@ impl Test {
     /// autogroups (sched(7)), Linux 6.18 gave new sessions no processor while an old session computed.
     ///
     /// A call without a terminal leads a process group of the test's session. If a process of the group is stopped when
-    /// the leader ends, Linux sends SIGHUP and SIGCONT to the rest of the group (setpgid(2)). So a test that leaves a
-    /// process stopped starts this process by setsid, or lets this process ignore SIGHUP.
+    /// the leader ends, Linux sends SIGHUP and SIGCONT to the rest of the group (setpgid(2)). So if a test leaves a
+    /// process stopped, the test starts this process by setsid, or lets this process ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
@@ -381,7 +381,8 @@ impl Test {
         running
     }
 
-    /// As [`Test::ready`]. The job's standard input ends when the test drops the returned writer.
+    /// Starts the call, and waits until its job says that it is ready. The job's standard input ends when the test
+    /// drops the returned writer.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -121,8 +121,8 @@ impl Cut {
             proxy.set(Mode::BlackHole);
             // Requests under way arrive during this pause, which is short beside the life of the job.
             std::thread::sleep(ms(60));
-            // The server answers after `clock()`, so a sum may be a little too early, but never too late. The largest
-            // sum is the best.
+            // Each sum estimates the expiry. The server answers after `clock()`, so a sum may be a little too early,
+            // but never too late. The largest sum is the best.
             (0..5).map(|_| clock() + pttl()).max().unwrap()
         };
         if self.besides == Besides::Stopped {
@@ -137,8 +137,8 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // The job has too many processes to watch each by a descriptor. Instead: only the job reads this pipe,
-                // so all processes are dead when the pipe has no reader.
+                // The job has too many processes for a descriptor each. But only the job reads this pipe: when the pipe
+                // has no reader, all processes are dead.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -157,9 +157,9 @@ impl Cut {
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock calls a death late if it notices the death after the end of validity. The drift (1 % and 2 ms) lies
-        // between this end and the expiry. If the keeper is stopped, redlock may need ttl/25 to notice a death. Thus a
-        // death more than ttl/25 before the end of validity must not be called late.
+        // redlock reports a death as late if it notices the death after the end of validity. The validity ends 1 % and
+        // 2 ms (the drift) before the expiry. While the keeper is stopped, redlock may need ttl/25 to notice a death.
+        // So a death more than ttl/25 before the end of validity must not be reported as late.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -200,7 +200,7 @@ fn ready(job: &Running, processes: usize) -> bool {
     is_ready()
 }
 
-/// Makes these cuts, `at_once` at a time, each at a random moment; every job must be dead in time.
+/// Makes these cuts, each at a random moment. Every job must be dead in time. `at_once`: how many cuts run in parallel.
 #[track_caller]
 pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     let next = AtomicUsize::new(0);

@@ -25,7 +25,7 @@ impl Endless {
         })
     }
 
-    /// Answers each packet with what `answer` makes of the packet's number: 0, 1, 2 and so on over all connections.
+    /// Answers packet number n with `answer(n)`. The packets of all connections are counted together, from 0.
     pub(crate) fn answering(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Endless {
         let number = AtomicU64::new(0);
         Endless::serve(move |mut client, _, _| {

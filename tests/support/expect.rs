@@ -3,7 +3,7 @@
 use regex_lite::{Regex, escape};
 use std::fmt;
 
-/// One expectation of a text.
+/// What a test expects of a text.
 pub(crate) enum Pattern {
     Exact(String),
     Regex(String, Regex),

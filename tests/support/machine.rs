@@ -83,8 +83,8 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // Byte by byte: the capacity depends on the sizes of the pieces. A worker of the kernel moves bytes to the
-        // other end, and so makes room; on a busy machine this takes time.
+        // Writes single bytes, since the capacity depends on the sizes of the pieces. After a refusal, the kernel may
+        // still make room by moving bytes to the other end. On a busy machine this takes time.
         while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),

@@ -71,8 +71,8 @@ pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnM
             return;
         }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
-        // `condition` may take much of the machine's time (/proc is large on a busy machine): the pause is as long as
-        // the call took, at least 2 ms.
+        // `condition` may take much of the machine's time: /proc, for example, is large on a busy machine. So the pause
+        // is as long as the call of `condition` took, and at least 2 ms.
         std::thread::sleep(looked.elapsed().max(Duration::from_millis(2)));
     }
 }

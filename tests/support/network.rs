@@ -1,4 +1,4 @@
-//! A network namespace: on its 127.0.0.1 only servers of the test listen, whatever this machine runs.
+//! A network namespace: only servers of the test listen on its 127.0.0.1, even if this machine runs a Redis.
 
 use super::die_with_parent;
 use nix::errno::Errno;

@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Kills the process when the thread that starts it ends: so if a test binary is killed, its servers die as well.
+/// Ties the process to the thread that starts it: when the thread ends, the kernel kills the process. So no server
+/// outlives a test binary that is killed.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and the closure calls nothing else.
     unsafe {

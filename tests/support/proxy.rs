@@ -190,7 +190,7 @@ impl Proxy {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// Counts the bytes that clients send from now on. When byte number `byte` has passed, its connection breaks. New
+    /// Counts the bytes that clients send from now on. Byte number `byte` still passes. Then its connection breaks. New
     /// connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
@@ -211,7 +211,7 @@ impl Proxy {
         self.shared.replied.load(Ordering::SeqCst)
     }
 
-    /// How many connections clients have reset.
+    /// The number of connections that were reset by their clients.
     pub(crate) fn resets(&self) -> usize {
         self.shared.resets.load(Ordering::SeqCst)
     }
@@ -305,7 +305,7 @@ impl Shared {
         number >= self.half_open.load(Ordering::SeqCst)
     }
 
-    /// The pieces of a chunk on its way to the server, and how long each waits.
+    /// For a chunk from the client: the pieces that go on to the server, each with its delay.
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
@@ -331,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// The pieces of a chunk on its way to the client, and how long each waits.
+    /// For a chunk from the server: the pieces that go on to the client, each with its delay.
     fn reply(&self, chunk: Vec<u8>, client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         let pieces = match self.mode() {
             Mode::Pass => vec![(Duration::ZERO, chunk)],
@@ -403,8 +403,7 @@ fn reset(stream: &TcpStream) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The outlet of a pump. The thread that reads also writes, until a piece has to wait; from then on another thread
-/// writes.
+/// The outlet of a pump. At first, one thread reads and writes. Once a piece has to wait, another thread writes.
 enum Outlet<W> {
     Direct(W),
     Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
@@ -430,7 +429,7 @@ impl Close for UnixStream {
 
 impl<W: Close + Send + 'static> Outlet<W> {
     /// Writes the piece when it is due, after all earlier pieces. Once a piece has to wait, another thread writes that
-    /// piece and all later pieces. Returns false if this write or an earlier write found that the other end is closed.
+    /// piece and all later pieces. Returns false once a write has found that the other end is closed.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)
@@ -455,8 +454,8 @@ impl<W: Close + Send + 'static> Outlet<W> {
     }
 }
 
-/// Starts a thread that reads chunks, and writes what `treat` makes of them. Until a piece has to wait, a single thread
-/// does both, since a busy machine delays each change of threads.
+/// Starts a thread that reads chunks, gives each chunk to `treat`, and writes the resulting pieces. Until a piece has
+/// to wait, a single thread reads and writes, since a busy machine delays each change of threads.
 fn pump(
     mut from: impl Read + Send + 'static,
     to: impl Close + Send + 'static,

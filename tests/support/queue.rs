@@ -62,7 +62,7 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes have the same token, and this is not `token`. Returns the new token.
+    /// Waits until most of the nodes have the same new token, other than `token`. Returns the new token.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -102,8 +102,8 @@ impl Numbered {
         self.running.iter().map(Running::pid)
     }
 
-    /// Waits for all jobs: they must be served in the order of their numbers, each with a larger fencing token. Returns
-    /// the first job's fencing token.
+    /// Waits for all jobs. They must be served in the order of their numbers, each with a larger fencing token than the
+    /// job before. Returns the first job's fencing token.
     #[track_caller]
     pub(crate) fn are_served_in_order(self) -> u64 {
         let count = self.running.len();
@@ -118,8 +118,8 @@ impl Numbered {
     }
 }
 
-/// Callers who take the lock `backup` over and over. Each job notes its fencing token in the file `order` of their
-/// directory, or `two` if another job runs at the same time.
+/// Callers who take the lock `backup` over and over. Each job adds a line to the file `order`: its fencing token, or
+/// `two` if another job runs at the same time.
 #[derive(Debug)]
 pub(crate) struct Contenders {
     directory: Arc<Directory>,
@@ -130,7 +130,7 @@ impl Contenders {
     /// Starts `count` callers, each with `jobs` jobs and these arguments of `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
-        // However the job ends, the kernel then frees the lock of the file `busy`.
+        // When the job ends, the kernel frees the lock of the file `busy`, even if the job was killed.
         let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
         std::fs::write(directory.path().join("job"), job).unwrap();
         let script = format!(

@@ -18,7 +18,7 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// The uptime that the server tells is this many seconds too long.
+    /// The server says that it was started this many seconds earlier than it was.
     age: i64,
     network: Option<Arc<Network>>,
 }
@@ -78,7 +78,7 @@ impl Where for Vec<String> {
 }
 
 impl Redis {
-    /// A server on a Unix socket alone.
+    /// A server on a Unix socket, without TCP.
     pub(crate) fn start() -> Redis {
         Redis::with(&[])
     }
@@ -233,8 +233,7 @@ impl Redis {
     }
 
     fn pings(&self) -> bool {
-        // An error other than LOADING is an answer, too: a server may ask for a password, or be a replica that has no
-        // data yet.
+        // Any error but LOADING is an answer, too: the server may ask for a password, or may be a replica without data.
         match self.try_connection() {
             Ok(mut connection) => match redis::cmd("PING").query::<String>(&mut connection) {
                 Ok(_) => true,
@@ -361,8 +360,8 @@ impl Redis {
         line.unwrap_or_else(|| panic!("no {field} in INFO")).to_owned()
     }
 
-    /// Stops the server's process: connections stay open, the kernel accepts new ones, and nothing is answered until
-    /// [`Redis::resume`].
+    /// Stops the server's process. Connections stay open, and the kernel accepts new connections. Nothing is answered
+    /// until [`Redis::resume`].
     pub(crate) fn pause(&self) {
         send(self.pid(), Signal::SIGSTOP);
         super::eventually(SOON, "redis-server stopped", || {
@@ -428,7 +427,7 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
     }
 }
 
-/// The server to test with: what `make test SERVER=…` gives, else redis-server.
+/// The server to test with: the SERVER of `make test SERVER=…`, else redis-server.
 fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
@@ -449,7 +448,7 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster uses the port that is 10,000 higher.
+/// A TCP port of 127.0.0.1 on which nobody listens now. It leaves room for the bus of a Cluster: this port + 10,000.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

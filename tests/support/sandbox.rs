@@ -3,7 +3,8 @@
 use nix::libc;
 use std::io;
 
-/// From here on this process, and all that it starts, gets EPERM for this system call. Async-signal-safe.
+/// Makes the kernel answer this system call with EPERM, in this process and in all processes that it will start.
+/// Async-signal-safe.
 pub(super) fn refuse(call: i64) -> io::Result<()> {
     let number = u32::try_from(call).unwrap_or(u32::MAX);
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

@@ -96,8 +96,8 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until there is a new primary, and returns its index. The new primary is not server `old`, says itself that
-    /// it is the primary, and is named by most of the Sentinels that answer.
+    /// Waits until there is a new primary, and returns its index. The new primary is not the server `old`. The server
+    /// itself says that it is the primary, and most of the Sentinels that answer say the same.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();

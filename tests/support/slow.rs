@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// A shell script on whose file this process has a lease of the kernel (fcntl(2)): exec(2) waits until this process
-/// gives the lease up (45 s at most).
+/// A shell script that starts late. This process has a lease of the kernel on the script's file (fcntl(2)). exec(2)
+/// waits until this process gives up the lease, for at most 45 s.
 #[derive(Debug)]
 pub(crate) struct Slow {
     file: File,

@@ -29,8 +29,8 @@ impl Authority {
         self.0.path().join("ca.pem")
     }
 
-    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for this many days; expired if the
-    /// number is negative.
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name). It is valid for this many days. If
+    /// the number is negative, it has expired.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
@@ -58,8 +58,8 @@ impl Authority {
 }
 
 impl Certificate {
-    /// The arguments of a server that shows this certificate to calls, replicas and Sentinels. In a Cluster the servers
-    /// need `--tls-cluster yes` besides.
+    /// The arguments of a server that shows this certificate to calls, replicas and Sentinels. A server of a Cluster
+    /// also needs `--tls-cluster yes`.
     pub(crate) fn everywhere(&self, authority: &Authority) -> Vec<String> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let files = [path(&self.certificate), path(&self.key), path(&authority.certificate())];
@@ -102,7 +102,7 @@ impl Tls {
         Tls { redis, port, ca: authority.certificate() }
     }
 
-    /// Shows another certificate from the next connection on.
+    /// New connections get this certificate.
     pub(crate) fn show(&self, shown: &Certificate) {
         let Certificate { certificate, key } = shown;
         let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());

@@ -1,16 +1,22 @@
 -- Writes the end of a run into the log and into RUNS. No other file adds runs to the log. A script calls these
 -- functions by pcall, after its main writes: a server out of memory refuses only a script's first write.
--- RUNS has success, failure (the last run of each kind), succeeded, failed (the number of each), once, once_before (see
--- release.lua), cut (set when the log is first cut), forced (an object: y says who ended the leases of all holders by
--- force, b when).
--- A run (see grant.lua) has t (token), b (began, ms), f (fence), i (slot), h (host), p (pid), u (user), l (label), w
--- (waited, ms), q (if it had --once-per), a (if acquire took the lease), n (how many runs the log keeps, if not 20).
+-- RUNS has these fields:
+--   success, failure: the last run of each kind
+--   succeeded, failed: the number of runs of each kind
+--   once, once_before: see release.lua
+--   cut: set when the log is first cut
+--   forced: the last time that all holders' leases were ended by force. An object: b is the time, y is who did it.
+-- A run has these fields (see grant.lua):
+--   t token, b began (ms), f fence, i slot, h host, p pid, u user, l label, w waited (ms)
+--   q: set if the run had --once-per
+--   a: set if acquire took the lease
+--   n: the number of runs that the log keeps, if not 20
 -- An ended run also has d (duration, ms) and an outcome: x (exit status), s (signal) or o (another outcome). Without an
 -- outcome, the lease ran out. y is the user@host that revoked the lease. Quotes inside values are escaped, so `"b":"`
 -- is always the name of a field.
 
--- Returns the run with this duration (ms, number or text) and outcome (`word`), in place of its old duration and
--- outcome. With 'expired', `code` is the exit status that was told after the lease had run out.
+-- Returns the run with this duration and outcome; its old duration and outcome are replaced. `duration`: ms, a number
+-- or a text. `word`: the outcome. `code` with 'expired': the exit status that was told after the lease had run out.
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
   if word == 'exited' then outcome = '","x":"' .. code .. '"'
@@ -42,9 +48,9 @@ local function most_of(run)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 
--- Records that the run of this token has ended. If other runs may have ended later, `sorted` (see sorted_at in
--- memory.lua) takes these runs out of the log, to be written again after this run. `sorted` is nil if this run is the
--- last to end. Cost: 6 calls.
+-- Records that the run of this token has ended. `sorted` is nil if no other run can have ended later. Otherwise the
+-- function `sorted` (see sorted_at in memory.lua) takes the runs that ended later out of the log. end_run then writes
+-- this run first, and those runs after this run. Cost: 6 calls.
 local function end_run(token, run, duration, word, code, by, sorted)
   redis.call('HDEL', OPEN, token)
   redis.call('ZREM', ENDS, token)

@@ -1,8 +1,8 @@
--- Extends a lease. Never shortens a lease, and never re-creates a lost lease (RedLock.net re-creates the lease, and
--- counts it as extended). Enters no hold: the script may run after the hold was released.
+-- Extends a lease. Never shortens a lease, and never re-creates a lost lease (RedLock.net does). Adds no hold: the
+-- script may run after the hold was released.
 -- ARG: token, slot, hold (nil: the hold that took the lock), ttl (ms; nil: the ttl with which the lease was taken),
---      default (the ttl of a lease without a record), renew (the job of the hold runs: extend the lease although this
---      node has forgotten the hold), note (the key by which release.lua tells of the release; nil: none)
+--      default (the ttl of a lease without a record), renew (the job of the hold runs: extend the lease even if this
+--      node has forgotten the hold), note (the key in which release.lua notes the release; nil: none)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
 --      released, gone (node), other (holders)
 -- Renews the expiry of the fencing counter only if the memory has the run. Without a run, a lease of more than 100 days

@@ -1,4 +1,4 @@
--- Tells the newest hold of a lease: the hold that the lease's own token releases.
+-- Tells the newest hold of a lease. A release by the lease's own token ends that hold.
 -- ARG: token
 -- Answers: newest (hold, entered: a number that grows with each entry), gone (node), other (holders)
 -- Reads K and H. Cost: 4 calls.

@@ -1,10 +1,11 @@
--- Tells who has a lock and who waits for it. Changes nothing, but state.lua forgets members whose lease has ended.
--- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to name), named (a token: its
---      holder is named too), waiters (how many to name; nil: none)
--- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, each with holds;
---      waiting, clock); clock is in ms;
---      if ARG.waiters is given: waiters (name, ticket, name, ticket, ...; the first in line), listening (1 for each
---      waiter that listens, 0 for each that does not; nil if PUBSUB is refused)
+-- Tells who has a lock and who waits for it. Changes nothing, except that state.lua forgets members whose lease has
+-- ended.
+-- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to return),
+--      named (a token: its holder is returned, too), waiters (how many waiters to return; nil: none)
+-- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node),
+--      held (holders, each with holds; waiting, clock). clock is in ms.
+--      With ARG.waiters each answer also has: waiters (the first in line, as name, ticket, name, ticket, ...),
+--      listening (1 for each waiter that listens, 0 for each that does not; nil if PUBSUB is refused).
 -- Cost: 7 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))

@@ -5,10 +5,10 @@
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> its time of entry in us; base -> 0), members (sorted set: token -> deadline in ms),
 --       slots (sorted set: token -> slot), fences (hash: slot -> counter; all -> the largest of these counters)
--- A lock that members hold has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
--- takes the mark for its own token. With a mark, the key members lists the leases, `member:TOKEN` is the record of a
--- lease, and the key lease has the fields `longest` (the longest ttl), `revoked` (a time in us, and a user: older
--- members are revoked) and `some_kept` (a member was kept after its job had ended).
+-- While members hold the lock, its value is a mark: `shared.` or `slots:L.`, then a nonce. Because of the nonce, no
+-- other program takes the mark for its own token. With a mark, the leases stand in the key `members`, and
+-- `member:TOKEN` is the record of a lease. The key `lease` then has the fields `longest` (the longest ttl), `revoked`
+-- (a time in us, and a user: older members are revoked) and `some_kept` (a member was kept after its job had ended).
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is exclusive, shared or slots:L, nil for a command that
 --       takes no lease. The head of a script names its other arguments. A missing argument is nil.
 -- Answers are name, value, name, value too, and always have an `outcome`. `holders` has such a list for each holder:
@@ -32,8 +32,8 @@ local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
 -- How long keys outlive their last use. QUEUE_MS is for the queue. FENCE_MS is for the fencing counters, the largest
--- number of --newest, and the open runs. LOG_MS is for the ended runs, their errors, and the visits: their expiry is
--- renewed when fewer than 100 of the 101 days are left, so they outlive the last run by at least 100 days.
+-- number of --newest, and the open runs. LOG_MS, 101 days, is for the ended runs, their errors, and the visits. Their
+-- expiry is renewed only if fewer than 100 days are left, so these keys outlive the last run by at least 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.

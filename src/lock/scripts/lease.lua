@@ -6,8 +6,8 @@ local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns whether the token has the lock, and the token's hold. (Another library's token may look like a token and a
--- hold: then the whole text is the token, and there is no hold.)
+-- Returns whether the token has the lock, and the token's hold. (Another library's token may be `x.y`, which looks like
+-- the token x with the hold y: then `x.y` is the token, and there is no hold.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
@@ -21,7 +21,7 @@ end
 
 -- The user who revoked a lease; nil or false if nobody has. `by` and `since` are fields of the lease's record. `by` is
 -- the user who revoked this lease alone, `since` is the time of the grant (us). A revocation of all members counts for
--- each lease granted before it. (A lease from the future was granted before the clock was set back.)
+-- leases that were granted before. (If `since` is in the future, the clock was set back after the grant.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -120,9 +120,9 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Makes the lease last at least for ARG.ttl. Without ARG.ttl, the ttl in the record counts; if that is missing too,
--- ARG.default. A lease that is kept after the end of its job is not extended, since the request is late. The release of
--- a hold does not undo an extension: other holds may count on the extension by then.
+-- Makes the lease last at least for ARG.ttl, else for the ttl in the record, else for ARG.default. A lease that is kept
+-- after the end of its job is not extended, since the request is late. The release of a hold does not undo the hold's
+-- extension, since other holds may count on the extension by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))

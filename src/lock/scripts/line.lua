@@ -1,7 +1,7 @@
 -- needs state
 -- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
--- Cost: hand_over makes 1 call if the line is empty, else usually 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
--- PUBLISH, SET; and one more PUBLISH if there is a second in line.
+-- Cost: hand_over makes 1 call if the line is empty, else usually 7 (EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
+-- PUBLISH, SET). If there is a second in line, one more PUBLISH follows.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
 -- Deletes the lease of this token. The lease must have the lock.
@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if the take had been granted. If the user has no right to DEL, K cannot be deleted: K then
--- expires at once. (The take of such a user wrote K, and failed after that.)
+-- Undoes a take; true if the take had been granted. If the user has no right to DEL, K is not deleted, but expires at
+-- once. (The take of such a user wrote K, and failed later.)
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -41,12 +41,12 @@ end
 -- the waiter's name;
 -- `me` if the first is the caller itself: `me` leaves the line, and is neither called nor given a reservation;
 -- false if the line is empty;
--- nil if the first does not fit, or the lock is reserved already (a new reservation would overwrite the old one): the
--- first is only told to keep watch.
+-- nil if the first does not fit, or the lock is reserved already: the first is only told to keep watch. (A second
+-- reservation would overwrite the present one.)
 local function call_next(me)
-  -- The claim of a waiter, for `fits`: the first letter of the waiter's name tells it. The letter of a slot does not
-  -- tell the number of slots, so the waiter counts as asking for the present number. If the waiter in truth asks for
-  -- another number, the waiter is called all the same, and the take is refused.
+  -- The claim of a waiter, for `fits`. The first letter of the waiter's name tells the claim: `s` is shared, `p` is a
+  -- slot. The letter `p` does not tell the number of slots, so this function assumes the present number. A waiter that
+  -- wants another number is called all the same, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'

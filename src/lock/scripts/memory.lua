@@ -2,7 +2,7 @@
 -- Ends runs in the special cases: beside other runs, without a release, or by force.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
--- The number in this field of a run, nil if the run lacks the field, or the field has no number.
+-- The number in this field of a run; nil if the field is missing or has no number.
 local function number_of(run, name)
   local _, last = string.find(run, '"' .. name .. '":"', 1, true)
   return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -18,7 +18,7 @@ local function ended_at(run)
   return began_at(run) + (number_of(run, 'd') or 0)
 end
 
--- The name of a revoker as a run has it: at most 100 characters, without control characters; nil if it is empty.
+-- Prepares a revoker's name for a run: at most 100 characters, and `?` for a control character. nil for an empty name.
 local function signature(text)
   local count = 0
   for at in string.gmatch(text, '()[^\128-\191]') do
@@ -29,9 +29,10 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Prepares to write these ended runs; `first` is the earliest of their ends (ms). Takes the runs that ended after
--- `first` out of the log. `at` is the position of a run to replace (nil: none): takes this run out too, and all runs in
--- front of it. Returns the given runs and the runs taken out, but not the replaced run, in the order of their ends.
+-- Prepares to write these ended runs. `first`: the earliest of their ends (ms). Takes the runs that ended after `first`
+-- out of the log. `at`: the position of a run to replace (nil: none). Takes that run out too, and all runs in front of
+-- it. Returns the runs to write, in the order of their ends: the given runs, and the runs taken out. The replaced run
+-- is left out.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -47,25 +48,25 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run replaces the last `result` (success or failure) in RUNS: the last result ended before this run, or
--- at the same time. A last result that ended in the future is replaced as well: the clock was set back.
+-- True if this run replaces the last `result` (success or failure) in RUNS: the last result ended before this run, at
+-- the same time, or in the future (the clock was set back).
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- Makes the argument `sorted` of end_run, for a run after which other runs may have ended. `at`: the run's position in
--- the log; nil if the log does not have the run yet.
+-- Makes the argument `sorted` of end_run. It is needed if other runs may have ended later than this run. `at`: the
+-- position of this run in the log (nil: the log does not have this run yet).
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
   end
 end
 
--- Ends the open run of this token. The run ended ARG.ended ms ago. With ARG.began, the duration is by redlock's clock:
--- the request may have waited for the server, and the server's clock may have been changed. Without ARG.began, the
--- duration is by the server's clock. `beside`: other holders may have had the lock too. If nothing ran under the lease
--- ('unused'), the run is deleted.
+-- Ends the open run of this token. If nothing ran under the lease (`word` is 'unused'), deletes the run. The run ended
+-- ARG.ended ms ago. It began ARG.began ms ago by redlock's clock; without ARG.began, the server's clock counts.
+-- redlock's clock is better: the request may have waited for the server, and the server's clock may have been changed.
+-- `beside`: other holders may have had the lock too.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -78,22 +79,23 @@ local function end_open_run(token, word, code, by, beside)
   end_run(token, run, duration, word, code, by and signature(by), beside and sorted_at())
 end
 
--- The last time that all holders' leases were ended by force, and by whom; nil if never.
+-- When the leases of all holders were last ended by force, and by whom; nil if this has never happened.
 local function last_force()
   local forced = redis.call('HGET', RUNS, 'forced')
   return forced and cjson.decode(forced)
 end
 
--- The time at which force ended this run. `forced` is the result of last_force, `deadline` the end of the run's lease
--- (nil: not known). Returns nil if the last force came before the run began, or after `deadline`, or never.
+-- The time at which force ended this run; nil if force did not end it. Force ended the run if the last force came after
+-- the run's beginning, but not after `deadline`. `deadline`: the end of the run's lease (nil: not known). `forced`: the
+-- result of last_force.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
 end
 
 -- Closes the runs that ended without a release. For an exclusive lease these are all other runs, else the runs whose
--- lease has run out. Such a run counts neither as a success nor as a failure. If there are more such runs than the log
--- keeps, only the newest are read and written: one more than the log keeps.
+-- lease has run out. Such a run counts neither as a success nor as a failure. Only the newest of these runs are read
+-- and written: at most one more than the log keeps.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

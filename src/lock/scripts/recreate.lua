@@ -2,9 +2,9 @@
 -- lease's fencing token. Ignores the queue and the reservation: the holder goes before all waiters.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base': the hold that took the lock), held
 --      (how long the holder has had the lease, ms), entry (see grant.lua), run_id (of the server that said gone; nil:
---      INFO is refused), alone (the only node), newest (see take.lua)
--- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node, and its counter is
---      ahead: the node granted a later lease, or force ended this lease), revoked (by), other (holders)
+--      INFO is refused), alone (this is the only node), newest (see take.lua)
+-- Answers: extended (left, holds, node), restarted (run_id has changed), higher (only with alone: the counter is larger
+--      than fence, since the node granted a later lease, or force ended this lease), revoked (by), other (holders)
 -- Cost: 19 calls.
 -- include lease, memory
 local who, _, run_id = node()
@@ -32,7 +32,7 @@ if not was_here then
     end)
   end
   -- The lock may be reserved, for this holder or for a waiter. An exclusive lease leaves no room for the waiter. Beside
-  -- a member the waiter may still fit, and keeps the reservation.
+  -- a member the waiter may still fit, so the waiter's reservation stays.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

@@ -1,8 +1,10 @@
 -- Releases a hold of a lease. The release of the last hold frees the lock. A request may arrive twice, or late. A
--- second copy does no harm: it names the same hold as the first copy, or it names no hold, and ends only the last hold.
--- ARG: token, hold (nil: the hold that took the lease; if there are other holds, nothing is released, and the answer
---      tells the newest), keep (how long the lock stays taken, ms; a late copy does not prolong this time), note (a key
---      that tells the renewing process of the release; lasts until the lease would have ended; nil: no note)
+-- second copy does no harm. If the first copy names a hold, the second copy names the same hold. If the copies name no
+-- hold, they end the last hold or nothing.
+-- ARG: token, hold (nil: the hold that took the lease, if no other hold is left; otherwise nothing is released, and the
+--      answer tells the newest hold), keep (how long the lock stays taken, ms; a late copy does not prolong this time),
+--      note (a key that tells the renewing process of the release; it lasts as long as the lease would have lasted;
+--      nil: no note)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome to note if the lease
 --      is not here; nil: the client does not know yet that the lease was lost), once (the job of a run with --once-per
 --      has succeeded), errors (of a failed run: an object with the last lines of the job's standard error)
@@ -49,9 +51,9 @@ local function told_run()
 end
 
 -- Notes that a run with --once-per has succeeded, or has lost its lease. RUNS keeps the two notes with the largest
--- fencing tokens: `once` and `once_before`. The beginning of a run would be no good order: a late copy of a release
--- makes its run seem to begin later. A noted loss stays: a late copy of the release may still report a success.
--- (tests/model/once.rs)
+-- fencing tokens: `once` and `once_before`. (The order of beginnings would be wrong: after a late copy of a release,
+-- the run seems to have begun later.) A noted loss is never replaced by a success: a late copy of the
+-- release may still report a success. (tests/model/once.rs)
 local function note_once()
   local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
   local run = with_end(told_run(), ARG.began - (ARG.ended or 0), is_loss and 'lost' or 'exited', ARG.code)
@@ -70,7 +72,7 @@ local function note_once()
   redis.call('PEXPIRE', RUNS, LOG_MS)
 end
 
--- Leaves the note, after another write: a server out of memory refuses a script's first write only.
+-- Leaves the note. The script must have written before: a server that is out of memory refuses only the first write.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
@@ -79,12 +81,12 @@ local function has_text(run, text)
   return string.find(run, text, 1, true) ~= nil
 end
 
--- True if the run has an outcome; a run whose lease only ran out has none.
+-- True if the run has an outcome. If the lease ran out without a release, the run has none.
 local function has_outcome(run)
   return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
 
--- True if the run's release has told its end. The outcomes 'lost', 'revoked' and 'expired' do not count.
+-- True if a release has told how the run ended. The outcomes 'lost', 'revoked' and 'expired' do not count as told.
 local function is_told(run)
   if not has_text(run, ',"o":"') then return has_outcome(run) end
   return has_text(run, ',"o":"too-long"') or has_text(run, ',"o":"released"')
@@ -97,9 +99,9 @@ local function find_logged(token)
   end
 end
 
--- True if the search may have missed a run that ended ARG.ended ms ago: all runs that are searched ended later, and the
--- log has at least SEARCHED runs, or was cut. The run may have ended earlier than ARG.ended says, by AGAIN_MS at most,
--- since the release may have waited for the server.
+-- True if find_logged may have missed a run that ended ARG.ended ms ago. This needs two things. The log was cut, or has
+-- at least SEARCHED runs. And all the searched runs ended later than that run. (The run may have ended earlier than
+-- ARG.ended says, by AGAIN_MS at most: the release may have waited for the server.)
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
@@ -122,8 +124,8 @@ local function told_end(token)
 end
 
 -- Writes the end of a run whose lease is not here, or was lost. If the log has an outcome of the run, nothing changes.
--- Else the outcome becomes `word`, or 'revoked' if force ended the lease. `late`: the lease ran out before its release,
--- so the outcome is 'expired', with `code`.
+-- Otherwise the outcome becomes `word`, or 'revoked' if force ended the lease. `late` means that the lease ran out
+-- before the release: then the outcome becomes 'expired', and `code` is noted.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
@@ -145,7 +147,7 @@ local function correct_end(token, word, code, by, late)
   end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 
--- Writes a run that the server has forgotten in a restart: its release tells the whole run.
+-- Writes a run that the server has forgotten in a restart. The arguments of the release tell the whole run.
 local function remember_forgotten(word)
   if ARG.entry and word ~= 'unused' then
     end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
@@ -179,8 +181,8 @@ if is_held then
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- A revocation may be the true cause of an outcome. So if the lease was revoked, a loss counts as revoked. So does
-  -- every status of a script with `acquire`: the shell of a stopped script may report 0.
+  -- If the lease was revoked, the outcome 'revoked' replaces a loss, and every status that a script with `acquire`
+  -- reports. (The shell of a stopped script may report 0.)
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
@@ -189,8 +191,8 @@ if is_held then
     drop(ARG.token)
     leave_note()
   elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-    -- The expiry is written first, since a server out of memory never refuses that. After this first write, the server
-    -- takes the fields too.
+    -- The expiry is written first: even a server that is out of memory accepts this write. Afterwards, such a server
+    -- accepts the fields too.
     if claim then members.expire(ARG.token, keep, true) else redis.call('PEXPIRE', K, keep) end
     redis.pcall('HSET', record, 'kept', us)
     if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end

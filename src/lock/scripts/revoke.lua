@@ -3,11 +3,11 @@
 --      free (the lock was seen to be free: ends no lease, and forgets the number of --newest)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told to stop), gone (node), other (holders), forgot (newest, clock in ms)
--- Leases that are kept though their jobs have ended are freed.
+-- If a job has ended, and its lease is only kept (--hold-at-least), the lease ends at once.
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
--- Revokes the lease of this token; with force, or if its job has ended, ends the lease at once. Returns the outcome.
+-- Revokes the lease of this token. With force, or if the job has ended, the lease ends at once. Returns the outcome.
 -- With force, raises the counter above the lease's fencing token: recreate.lua on a single node then refuses to bring
 -- the lease back.
 local function end_one(token)
@@ -20,8 +20,8 @@ local function end_one(token)
   return 'released'
 end
 
--- Ends the leases of all members at once. The field `forced` of RUNS tells that all runs that began before this call
--- have ended (memory.lua).
+-- Ends the leases of all members at once. Writes the time of this call into RUNS (`forced`). For memory.lua, the runs
+-- that began before this time have ended.
 local function force_all()
   members.forget(redis.call('ZRANGE', M, 0, -1))
   members.expire_all()
@@ -33,7 +33,7 @@ local function force_all()
   return 'released'
 end
 
--- Revokes all members. Ends the leases that are kept though their jobs have ended. Returns the outcome.
+-- Revokes all members. If a member's job has ended, and the lease is only kept, the lease ends. Returns the outcome.
 local function revoke_all()
   redis.call('HSET', L, 'revoked', us .. ' ' .. ARG.by)
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end

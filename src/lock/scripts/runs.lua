@@ -1,12 +1,12 @@
 -- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, except that it forgets
 -- members that have run out (state.lua).
 -- ARG: most (how many runs to tell, at most 200), from (how many runs of the log to leave out; nil: none), since (ms:
---      of the log, tell only runs that ended less than this long ago), failed (of the log, leave out runs that exited
---      with 0 or were released without a status), hosts (tell the visits too), errors (tell the kept errors too)
+--      leave out runs of the log that ended longer ago), failed (leave out runs of the log that exited with 0, or were
+--      released without a status), hosts (tell the visits too), errors (tell the kept errors too)
 -- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
 --      logged (the length of a log that was cut), ended (runs of a page of the log, the newest first),
 --      further (the log goes on behind this page), oldest (with since: the oldest run of the log),
---      and unless `from` is given:
+--      and if `from` is not given:
 --      over (run, deadline, run, deadline, ...: the latest runs that ended without a release, and are not in the log
 --      yet; on an exclusive lock the run that goes on is among them),
 --      going (at most `most` runs that go on), running (the number of all runs that go on), visits (host, score, host,
@@ -20,8 +20,8 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The open runs of these tokens. With step 2, `tokens` is token, value, token, value, ...; the result is run, value,
--- run, value, ....
+-- The open runs of these tokens. With step 2, `tokens` has a value behind each token. The result then has this value
+-- behind the run.
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do

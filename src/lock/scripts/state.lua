@@ -1,5 +1,5 @@
--- For all but the plain case: who has the lock, how members are listed, and how an answer is given. The end of this
--- file forgets the members that have run out, so each member that is left is alive by this script's clock.
+-- For all but the plain case: finds out who has the lock, lists members, and makes answers. The end of this file
+-- forgets the members that have run out, so each member that is left is alive by this script's clock.
 
 -- claim: the claim in the lock's mark; nil without a mark, or once all members are gone.
 -- revoked_all: the field `revoked` of L, once it was read.
@@ -61,10 +61,10 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- Makes one member last ttl ms from now, and the member's record a little longer. Notes the longest ttl for the
-  -- quarantine, unless the member `is_kept` after its job: a node that restarts may have forgotten a lease of that
-  -- length. PEXPIREAT comes first, since a server out of memory never refuses it. Such a server refuses ZADD and HSET
-  -- as a script's first write, but not later.
+  -- Makes one member last ttl ms from now, and the member's record a little longer. Notes the longest ttl: a quarantine
+  -- must last at least as long. A member that `is_kept` after its job does not count for that. PEXPIREAT comes first: a
+  -- server out of memory may refuse the first write of a script, but never PEXPIREAT. After PEXPIREAT, the server does
+  -- not refuse ZADD and HSET.
   function members.expire(token, ttl, is_kept)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
     redis.call('ZADD', M, digits(now + ttl), token)
@@ -85,8 +85,8 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out. Calls no waiter: this request may come from a waiter that was frozen when it was
--- called. Such a waiter is out of the line, but has an older ticket than the first in line.
+-- Forgets members that have run out, but calls no waiter. This request may come from a waiter that was frozen when it
+-- was called. Such a waiter is no longer in line, but has an older ticket than the first in line, and goes first.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

@@ -2,13 +2,13 @@
 -- or quarantined, and the caller waits, puts the caller in line.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not wait), ticket
---      (nil: the server gives a ticket), slot (if there are several nodes, the slot that all are asked for; nil: the
---      first free slot)
+--      (nil: the server gives a ticket), slot (with several nodes: all nodes are asked for this slot; nil: the first
+--      free slot)
 --      once (ms: nothing is granted if the last successful run with --once-per began less than this ago)
 --      newest (a number: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens, separated by spaces: earlier tries of the caller, which the script undoes first)
+--      earlier (the tokens of the caller's earlier tries, separated by spaces: the script undoes these tries first)
 --      facts about a lease that the waiter has seen: seen (its token), seen_run_id (the node's run_id at that time),
 --      seen_left (ms), seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
@@ -17,9 +17,9 @@
 --      waiter), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (this call has put the waiter in line); no position if the key
 --      has another type
--- Reads K, R, Q, S, ENDS, INFO (for once RUNS, for newest NEWEST); a grant reads the counter and writes K, L, F (of a
--- member M, P, S and its record), OPEN, ENDS and VISITS, and closes runs (memory.lua); a refusal writes VISITS. Both
--- may write Q, R and NEWEST.
+-- Reads K, R, Q, S, ENDS, INFO (for once RUNS, for newest NEWEST). A grant reads the counter. A grant writes K, L, F,
+-- OPEN, ENDS and VISITS (for a member M, P, S and its record, too), and closes runs (memory.lua). A refusal writes
+-- VISITS. Both may write Q, R and NEWEST.
 -- Cost: 17 calls for an exclusive lock that is free; 7 calls are for the memory (5 if the host is known).
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
@@ -98,8 +98,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return answer_from_reads(outcome, fields)
   end
 
-  -- Puts a waiter in line, by its old ticket if it has one, but not if the key has another type. Then does what
-  -- turned_away does.
+  -- Puts a waiter in line. A waiter that had a ticket gets the same ticket again. If the key has another type, puts
+  -- nobody in line. Then turns the caller away (turned_away).
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -116,8 +116,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last successful run with --once-per, if it began less than ARG.once ms ago; else false or nil. A run that began
-  -- less than ARG.once ms in the future counts, too: the clock may have been set back.
+  -- The last successful run with --once-per, if it began less than ARG.once ms before or after now; else false or nil.
+  -- A beginning in the future counts, since the clock may have been set back.
   local function recent_success()
     for _, run in ipairs(once) do
       if run and not string.find(run, ',"o":"lost"', 1, true) then
@@ -128,9 +128,9 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
 
   -- If the server has forgotten the holder (ARG.seen) in a restart, reserves the lock for this holder, and returns
-  -- ARG.seen. Else returns false. Reserves nothing if this holder or a later holder has come after the restart: the
-  -- counter has then reached this holder's fencing token. If this holder is a reader, the counter must be larger than
-  -- the token, since other readers have the same token.
+  -- ARG.seen. Else returns false. This holder or a later holder may have come since the restart. The counter has then
+  -- reached this holder's fencing token, and the script reserves nothing. For a reader the counter must be above the
+  -- fencing token, since other readers have the same fencing token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -186,8 +186,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- The lock is reserved for another waiter, or for a holder. The caller still gets a lease beside another waiter, if
-    -- both claims are of the same kind, there is room for both, and the line is empty.
+    -- The lock is reserved, for a holder or for another waiter. The caller still gets a lease beside a waiter of the
+    -- same kind (both are readers, or both want a slot), if there is room for both, and the line is empty.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -197,14 +197,14 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant gets a number above the lock's counter, and above the counter of all slots: recreate.lua
-  -- compares both counters with a fencing token.
+  -- An exclusive grant gets a number above two counters: the lock's counter, and the counter of all slots. With a
+  -- single node, recreate.lua refuses a lease whose fencing token is below one of the counters.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. A
-    -- larger ARG.now takes the place of a slot's counter, or of a missing counter (fencing.rs).
+    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. A slot's
+    -- number is at least ARG.now. A reader's number is ARG.now if the counter is missing (fencing.rs).
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)

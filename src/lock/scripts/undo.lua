@@ -1,9 +1,10 @@
--- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket. Then no other waiter is
--- called: like this waiter, it would get only some of the nodes. A waiter that leaves loses its position in line and
--- its reservation, and the next is called. Without arguments the script only calls the first in line. A request may be
--- repeated, and may be late: a waiter that has left never uses its name again.
--- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the waiter knows no ticket)
---      earlier (see take.lua; of a waiter that leaves)
+-- Undoes a take that may have been granted. If the waiter stays in line, it keeps its ticket, and the script calls
+-- nobody: another waiter, too, would get only some of the nodes. If the waiter leaves, it loses its position in line
+-- and its reservation, and the script calls the next waiter. Without arguments the script only calls the first in line.
+-- A repeated or late request does no harm: a waiter that has left never uses its name again.
+-- ARG: token, waiter, stay (given if the waiter stays in line),
+--      ticket (of a waiter that stays; nil: the waiter knows no ticket),
+--      earlier (of a waiter that leaves; see take.lua)
 -- Answers: done
 -- Cost: 6 calls.
 -- include line
@@ -16,7 +17,8 @@ if not ARG.stay then
   end
   hand_over()
 elseif granted and ARG.waiter and ARG.ticket then
-  -- Without a grant, the waiter is not put back into the line: it may have been called, or may have the lock by now.
+  -- If the take was not granted, the waiter is not put back into the line: the waiter may have been called, or may have
+  -- the lock by now.
   redis.call('ZADD', Q, 'NX', ARG.ticket, ARG.waiter)
   redis.call('PEXPIRE', Q, QUEUE_MS)
 end

@@ -35,11 +35,11 @@ pub(super) enum Without {
     Quarantine,
     /// A node whose deadline has passed does not get the lease again at once.
     NotPassed,
-    /// `NotPassed` compares the deadline with the time when the answers are in, not with the start of the round.
+    /// `NotPassed` compares the deadline with the time at which the client judges, not with the start of the round.
     PassedByNow,
     /// Only a node in quarantine, or a single node, gets the lease again at once.
     StillQuarantined,
-    /// A node that does not get the lease again at once gets it only if q others confirm.
+    /// If a node may not get the lease again at once, q other nodes have to confirm the lease first.
     ByOthers,
     /// A node in quarantine gets the lease again only if an earlier run of this node confirmed the lease.
     NotWhileQuarantined,
@@ -50,7 +50,8 @@ pub(super) enum Without {
     ForTheRestOfTheLease,
     /// The request to re-create the lease names the run of the node that said *gone*: another run refuses.
     RunInRequest,
-    /// The script looks at the node's counter. Without this clause, the client looks at the counter told with *gone*.
+    /// The script looks at the node's counter. Without this clause, the client looks at the counter that came with
+    /// *gone*.
     CounterInScript,
     /// Answers after the end of validity count for nothing.
     InTime,
@@ -71,7 +72,7 @@ pub(super) enum Without {
     Shape,
     /// The client's clock counts if fewer than q nodes have a counter.
     ReaderSeeds,
-    /// If only a minority of the nodes has a counter, the client's clock still counts.
+    /// The client's clock counts even if some nodes have a counter, as long as these are fewer than q.
     QuorumCounts,
     /// With several nodes, a reader's clock never becomes the counter of a node that has none.
     NodeTellsNothing,
@@ -181,7 +182,7 @@ impl Bounds {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
 
-    /// For how long a confirmation counts from now: the ttl less the age of the request.
+    /// For how long a confirmation counts from now: the ttl minus the age of the request.
     fn good_for(&self, state: &State, client: usize) -> u8 {
         self.ttl[client].saturating_sub(state.clients[client].age)
     }
@@ -293,8 +294,8 @@ impl Bounds {
         }
     }
 
-    /// The next state if q nodes have granted the lease: the client has the lease, or first writes the fencing token
-    /// back. None if the client must wait for further answers, or if the lease would not be valid any more.
+    /// The next state once q nodes have granted the lease: the client has the lease, or first writes the fencing token
+    /// back. None if the client must wait for more answers, or if the lease would not be valid any more.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -340,18 +341,19 @@ impl Bounds {
         Some(next)
     }
 
-    /// The fault of a lease that is won now, at this place: its fencing token is too small. None without this fault.
+    /// Checks the fencing token of a lease that is won now, at this place. Returns a fault if the token is too small.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
         let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        // A single node that restarts forgets its counter, and the clients' clocks may still be behind that counter.
+        // A single node that has restarted has forgotten its counter. The clients' clocks may still be behind that
+        // counter, so a smaller fencing token is no fault.
         let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// The fault of a reader's lease that all nodes have granted: its fencing token is new, though a quorum of nodes
-    /// still knows the last one. None without this fault.
+    /// Checks the fencing token of a reader's lease that all nodes have granted. Returns a fault if the token is a new
+    /// one, though a quorum of nodes still knows the last writer's token.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -360,21 +362,22 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The client's clock. (`fence` is the clock until the fencing token is decided.) 0 if the clock does not count:
-    /// without the clause `ReaderSeeds`, and without `QuorumCounts` if one of these grants comes with a counter.
+    /// The client's clock; 0 if the clock does not count. (`fence` is the clock until the fencing token is decided.)
+    /// Without `ReaderSeeds` the clock never counts. Without `QuorumCounts` it counts only if no grant has a counter.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
         if ignores { 0 } else { state.clients[client].fence.into() }
     }
 
-    /// Whether only one of the clients wants a slot: then the two fencing tokens have nothing to do with each other.
+    /// True if only one of the clients wants a slot. Then the fencing tokens of the two clients are not compared.
     fn mixes(&self) -> bool {
         let [one, other] = self.claims.map(|claim| matches!(claim, Claim::Slots(_)));
         one != other
     }
 
-    /// The largest fencing token of a writer, and of a reader. For slots: the largest at this place, and 0.
+    /// The largest fencing token of all writers, and that of all readers. If the client wants a slot: the largest
+    /// fencing token of this slot (`place`), and 0.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -458,7 +461,7 @@ impl Bounds {
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // A deadline that has passed since the round was sent becomes now. A deadline that had passed before is none.
+        // If the deadline passed after the round was sent, `until` is now. If it passed before, `until` is None.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -547,8 +550,9 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // After a restart, a deletion may have to be repeated. So with a quarantine, a deletion does not
-                    // begin before each node with the lease has confirmed the lease since the node's last restart.
+                    // After a node's restart, the client takes a deletion for the restart until the node has confirmed
+                    // the lease. Such a deletion may have to be repeated. So with a quarantine, the model deletes only
+                    // after these confirmations.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

@@ -23,7 +23,7 @@ impl Bounds {
         })
     }
 
-    /// Whether the node has the client's lease. Each token is for one place, so the lease is at no other place.
+    /// Whether the node has the client's lease. The place is not compared: a token never changes its place.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
@@ -53,8 +53,8 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease. Returns
-    /// false, too, if the counter is larger than the token, unless the client is a reader.
+    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease. For a
+    /// writer or a slot, also returns false if the counter is larger than the fencing token.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);

@@ -47,8 +47,8 @@ packed! {
         /// The deadline had not passed when the round was sent.
         fresh: bool = 1,
         slot: Slot,
-        /// A re-creation of an earlier round may still be under way. This is the run that it names, from 1; 0: there is
-        /// no such re-creation.
+        /// The run (from 1) that a late re-creation names; 0: there is none. A late re-creation is of an earlier round,
+        /// and is still under way.
         late: u8 = 2,
     }
 }
@@ -115,7 +115,7 @@ pub(in crate::model) struct State {
     pub(super) nodes: [Node; NODES],
     pub(super) clients: [Client; 2],
     pub(super) rest: Rest,
-    /// The fault that was found on the way here. Not packed, so not compared.
+    /// The fault that was found on the way here. This field is not packed, so states are compared without it.
     pub(super) wrong: Option<&'static str>,
 }
 

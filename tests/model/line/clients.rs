@@ -51,7 +51,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Ends pauses, which last longer than requests. Any of the pauses may end first, or several at the same time.
+    /// Ends the pause of any waiter, or of several waiters at the same time. A pause lasts longer than a request, so
+    /// all requests are done by now.
     fn end_pauses(&self, state: &State, also: Also<'_>) {
         for ends in 1..1 << WAITERS {
             let is_of = |me: usize| ends & 1 << me != 0;

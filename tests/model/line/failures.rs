@@ -116,7 +116,7 @@ impl Bounds {
     }
 
     /// A node loses its connections and the requests under way. With `all`, the node also forgets everything. If the
-    /// holder had the lock on this node, it re-creates its lease there before another client can get the lock.
+    /// holder had the lock on this node, the holder re-creates its lease there before another client can get the lock.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

@@ -2,12 +2,13 @@
 //! first.
 //!
 //! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one. A try is a TAKE on
-//! each node. A waiter hears the answers one by one, and decides as soon as they suffice ([`clients`]; the scripts:
-//! [`node`]). A request of another kind also reaches each node at a moment of its own: the release of the first holder,
-//! UNDO and LEAVE. Waiters come in any order. They are numbered by ticket; a ticket is the same on all nodes. A tick is
-//! half a second. In searches with clocks, waiters look, and leases and reservations run out. In all other searches
-//! there are only calls. Every request takes less time than a random pause, unless a search says that pauses may be
-//! quick. (A tick may end during a pause.) Clients, connections and nodes may fail ([`failures`]).
+//! each node. A waiter hears the answers one by one, and decides as soon as they suffice. [`clients`] has the waiters,
+//! and [`node`] has the scripts. The other requests are UNDO, LEAVE, and the release of the first holder. Each of these
+//! requests, too, reaches each node at a moment of its own. Waiters come in any order. They are numbered by ticket. A
+//! ticket is the same on all nodes. A tick is half a second. In searches with clocks, waiters look, and leases and
+//! reservations run out. In all other searches there are only calls. Every request takes less time than a random pause,
+//! unless a search says that pauses may be quick. (A tick may end during a pause.) Clients, connections and nodes may
+//! fail ([`failures`]).
 //!
 //! What must hold:
 //!
@@ -33,22 +34,22 @@ mod state;
 
 /// How long a lease and a quarantine last, in ticks.
 const TTL: u8 = 3;
-/// For how many ticks a node reserves the lock for a waiter that was called: 1000 ms.
+/// How long the lock stays reserved for a waiter that was called, in ticks. In redlock it is 1000 ms.
 const RESERVED: u8 = 2;
-/// After this many ticks the first in line looks by itself; redlock looks after 400 ms.
+/// After how many ticks the first in line looks by itself. In redlock it is 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// The waiter at rank r (1 or more) looks after r + 1 times this many ticks. redlock looks after r + 1 seconds.
+/// After r + 1 times this many ticks the waiter at rank r (1 or more) looks. In redlock it is r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// If fewer than q nodes answer a try, or all answers come from nodes in quarantine, the waiter repeats the try after
 /// this many ticks.
 const AFTER_FAILURE: u8 = 1;
 
-/// A clause of the scripts or of the waiter that is left out.
+/// The clause of the scripts or of a waiter that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// No clause is left out.
     Nothing,
-    /// A try that fewer than q nodes granted is undone.
+    /// If fewer than q nodes grant a try, the try is undone.
     RollBack,
     /// A waiter whose try is undone keeps its place in line.
     KeepsPlace,
@@ -57,7 +58,7 @@ enum Without {
     /// Waiters look by the clock.
     Looks,
     /// A waiter queues only after q nodes, or all nodes that can be reached, have confirmed the waiter's subscription.
-    /// The waiter also looks after each confirmation that comes later.
+    /// If another node confirms later, the waiter looks again.
     SubscribedFirst,
     /// Each try has a token of its own.
     OwnToken,
@@ -77,9 +78,9 @@ enum Without {
     StepOut,
     /// A node that has restarted grants nothing for a while.
     Quarantine,
-    /// With `--newest`, a grant raises the register of the node.
+    /// With `--newest`, a grant raises the number that the node keeps.
     GrantRaises,
-    /// With `--newest`, re-creation raises the register of the node.
+    /// With `--newest`, re-creation raises the number that the node keeps.
     RecreateRaises,
     /// A waiter that is superseded undoes its tries, and leaves the line on all nodes.
     SupersededLeaves,
@@ -88,7 +89,7 @@ enum Without {
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// How many waiters, counted from the first, are in line from the start, alive and listening.
+        /// How many waiters are in line from the start: the first ones. They are alive, and listen.
         in_line: u8 = 0,
         /// This many further waiters listen, and are about to ask. All other waiters may come at any time.
         about_to: u8 = 0,
@@ -110,7 +111,7 @@ bounds! {
         cuts: u8 = 0,
         /// How often an UNDO may be late: the waiter has sent it again, over a new connection.
         lates: u8 = 0,
-        /// The numbers of `--newest`: those of the waiters, then that of the first holder; 0: no number.
+        /// The numbers of `--newest`: one for each waiter, then one for the first holder. 0 means no number.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
     }
 }

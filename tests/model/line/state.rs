@@ -64,8 +64,8 @@ packed! {
     /// The state between a waiter and one node.
     Side {
         request: Request = 4,
-        /// For an answer that refuses a try; otherwise 0. `by` is the token that has the lock, or [`FREE`]. `rank` is
-        /// the number of waiters in line before this waiter.
+        /// `by` is the token that has the lock, or [`FREE`]. `rank` is the number of waiters before this waiter. Both
+        /// are set if the answer refuses a try. Otherwise both are 0.
         by: u8 = 3,
         rank: u8 = 2,
         late: Late = 2,
@@ -125,8 +125,8 @@ variants! {
 }
 
 variants! {
-    /// Whether the waiter has stood in line, and listened, on q nodes on which one client had the lock. Only the search
-    /// knows this.
+    /// Whether the waiter's place is promised. `Yes`: while a client had the lock on q nodes, the waiter stood in line
+    /// on these nodes, and listened. Only the search knows this.
     Stands {
         Not,
         Yes,
@@ -157,7 +157,7 @@ packed! {
     Rest {
         /// The first holder has the lock.
         held: bool = 1,
-        /// The largest number that a quorum has granted, and that no node has forgotten. Not known to the program.
+        /// The largest number that a quorum has granted, and that no node has forgotten. Only the search knows this.
         granted: u8 = 2,
         kills: u8 = 2,
         freezes: u8 = 2,
@@ -283,8 +283,8 @@ impl State {
         self.nodes.iter().filter(|node| is(node)).count()
     }
 
-    /// Changes the state between a waiter and each node that can be reached. Drops the waiter's requests to all other
-    /// nodes, and their answers.
+    /// Changes the state between a waiter and each node that can be reached. Drops all requests to other nodes, and all
+    /// answers from other nodes.
     pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
         for node in &mut self.nodes {
             let side = &mut node.sides[me];

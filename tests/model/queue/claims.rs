@@ -33,8 +33,9 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// These bounds with the claims of `mix`. If the last waiter and the holder both have a shared claim, or both claim a
-/// slot of the same limit, both have the lock from the start. Then at most two waiters stand in line.
+/// These bounds with the claims of `mix`. The last two claims are those of the last waiter and of the holder. If both
+/// are shared, or both are for a slot of the same limit, both clients have the lock from the start. Then at most two
+/// waiters stand in line.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -71,7 +72,8 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // Mixes with an older version need looks: if a waiter of that version leaves, the next waiter hears only `head`.
+    // In mixes with an older version, calls are not enough: if a waiter of that version leaves, the next waiter hears
+    // only `head`, and has to look.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 

@@ -77,8 +77,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. The list of members is
-    /// deleted when the mark expires. If the mark was deleted or overwritten before, the list that is left is deleted
+    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. If the key is a mark,
+    /// the list of members is deleted with the key. If the mark was deleted or overwritten before, the list is deleted
     /// when the last lease in the list ends.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);

@@ -1,26 +1,26 @@
 //! Waiting in line on one node: every order of every step of three waiters and of the holders, breadth first.
 //!
-//! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die; their
-//! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they
-//! are on the server ([`node`]; the clients: [`clients`]). A tick is half a second. A step that takes less (a request,
-//! a message, a look that is due) happens before the next tick, in any order with other such steps, unless a client is
-//! frozen or dead. States that differ only in the names of the waiters count once.
+//! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die. Their
+//! subscriptions break, and the server may or may not know this. Answers are lost. A script is one step, as on the
+//! server ([`node`]; the clients: [`clients`]). A tick is half a second. Shorter steps (a request, a message, a look
+//! that is due) happen before the next tick, in any order. Only frozen or dead clients may be later. States that differ
+//! only in the names of the waiters count once.
 //!
 //! What must hold:
 //!
 //! * no two clients whose leases conflict believe that they have the lock. A writer conflicts with all clients, a slot
 //!   with the same slot, a lease with leases of other claims;
-//! * no wake-up is lost: if a waiter and all waiters before it could have the lock, calls alone wake this waiter, with
-//!   no look by the clock;
-//! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies,
-//!   freezes or is lost;
-//! * first come, first served: the lock goes past no live waiter in line. The lock goes past no dropped waiter that is
-//!   alive and hears, unless this waiter was frozen or cut off. A client may pass a called waiter if both fit. A client
-//!   that does not wait finds the lock busy only because of leases, the line or a called waiter;
+//! * no wake-up is lost: if a waiter and all waiters before it could have the lock, calls alone wake this waiter. No
+//!   look by the clock is needed;
+//! * with looks by the clock, such a waiter waits for at most [`Bounds::most_free`] ticks, whatever dies, freezes or is
+//!   lost;
+//! * first come, first served: nobody overtakes a live waiter in line. A dropped waiter that is alive and hears is
+//!   overtaken only if it was frozen or cut off. A client may pass a called waiter if both fit. A client that does not
+//!   wait finds the lock busy only because of leases, the line or a called waiter;
 //! * with `--newest`, no number is granted once a larger number has stood in line or was granted. Without such a larger
 //!   number, no number is turned away;
-//! * after a waiter has left, no lease, place or reservation of this waiter stays; no mark stays without a lease, and
-//!   no list of leases stays without a mark when all its leases have run out;
+//! * after a waiter has left, no lease, place or reservation of this waiter stays;
+//! * no mark stays without a lease. No list of leases stays without a mark when all its leases have run out;
 //! * what `release --force` has deleted does not come back.
 
 use super::search::{self, Checked, MOST, Space, bounds, search};
@@ -132,9 +132,9 @@ enum Without {
     NewName,
     /// A client aborts a connection that it gives up: a request that is still on its way never arrives.
     Abort,
-    /// With `--newest`, a grant raises the register: the largest number that was granted or has stood in line.
+    /// With `--newest`, a grant raises the register. The register is the largest number that was granted or queued.
     GrantRaises,
-    /// A place in line raises the register too.
+    /// A client that gets a place in line raises the register too.
     LineRaises,
     /// A client that gets neither the lock nor a place in line leaves the register as it is.
     OnlyWhoStands,
@@ -150,8 +150,8 @@ bounds! {
     Bounds {
         /// How many waiters are in line from the start, alive and subscribed.
         in_line: u8 = 0,
-        /// How many waiters hold the lock from the start, beside the holder that does not wait. These waiters are the
-        /// last of the list.
+        /// How many waiters have the lock from the start; 1: the last waiter. The holder that never waits has the lock
+        /// from the start too.
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
@@ -181,11 +181,11 @@ bounds! {
         older_force: bool = false,
         /// How often a connection may be cut while a try, its answer, or the request that undoes the try is on its way.
         cuts: u8 = 0,
-        /// How often a waiter may send LEAVE or a roll-back twice, over two connections: the server takes up the first
-        /// copy at any time.
+        /// How often a waiter may send LEAVE or a roll-back twice, over two connections. The first copy may arrive at
+        /// any time.
         lates: u8 = 0,
-        /// How often the node may drop a waiter's earlier try, and then refuse the new try: because of a quarantine, or
-        /// of a run that has succeeded.
+        /// How often the node may undo a waiter's earlier try, and refuse the new try. Reasons for a refusal are a
+        /// quarantine, and the recent success of a run.
         refusals: u8 = 0,
         /// A waiter that has left, or has released the lock, may come again.
         again: bool = false,
@@ -196,7 +196,7 @@ bounds! {
         /// The numbers of `--newest` of the waiters and the holder; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// True: as over several nodes, a waiter names the slot that it wants, and asks again if that slot is taken.
+        /// True: each try of a waiter asks for one slot, as with several nodes. False: the node picks a slot.
         names_places: bool = false,
     }
 }
@@ -231,7 +231,7 @@ impl Space for Bounds {
     }
 }
 
-/// Three waiters and a client that does not wait come at any time. Two waiters may leave. Nobody looks by the clock.
+/// Three waiters come at any time, and one client that never waits. Two waiters may leave. Nobody looks by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
 /// As [`CALLS`], but two waiters are in line already, and only one may leave. A subscription breaks: the server and the
 /// waiter notice the break.
@@ -250,8 +250,8 @@ const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, 
 /// Any two waiters freeze, at worst the first two in line. The first is called in vain. The second was told `head`, but
 /// cannot look. So nothing happens until the third looks: this look calls the second.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
-/// One waiter misses its call, and does not know this. The waiter looks at the time at which the lease that it saw was
-/// to end.
+/// One waiter misses its call, and does not know this. The waiter has seen a lease before, and looks when this lease
+/// would run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
 const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };

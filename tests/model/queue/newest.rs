@@ -1,15 +1,15 @@
 //! `--newest`: after a larger number has come, a client with a smaller number gets no lock, and blocks no other client.
 //!
 //! TAKE grants nothing to the client with the smaller number, and tells the reason. This client then leaves the line
-//! like an interrupted waiter. The next waiter is then called, if this client had already been called.
+//! like an interrupted waiter. If the lock was reserved for this client, the node now calls the next waiter.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The number of each waiter, then the number of the holder; 0: no number. If the waiters are in line at the start, the
-/// line has this order. A passer-by has the number 2.
+/// The number of each waiter, then the number of the holder; 0: no number. If a search starts with a line, the waiters
+/// stand in this order. A passer-by has the number 2.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

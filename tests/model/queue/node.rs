@@ -44,7 +44,7 @@ impl Bounds {
         listens
     }
 
-    /// Deletes expired leases in the list. If there is no mark, empties the list. Deletes a mark whose list is empty.
+    /// With a mark: deletes expired leases in the list, and the mark if no lease is left. Without: empties the list.
     fn sweep(&self, state: &mut State) {
         let is_mark = state.rest.key.is_mark();
         for client in &mut state.clients {
@@ -83,9 +83,9 @@ impl Bounds {
         }
     }
 
-    /// Takes the first waiter out of the line, calls this waiter, and sends `head` to the next. Does not call `me`: the
-    /// node is carrying out the request of `me`. If the first waiter cannot fit, only sends `head` to this waiter. If
-    /// the lock is reserved, does nothing.
+    /// Takes the first waiter out of the line, calls this waiter, and sends `head` to the next waiter. A first waiter
+    /// that cannot fit stays in line, and is sent `head`. If the lock is reserved, does nothing. The node is just
+    /// carrying out the request of `me`: if `me` is first, takes `me` out of the line, but does not call `me`.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -117,8 +117,8 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Checks that `who` overtakes no waiter. None: a client that does not wait, so it must come after all waiters. A
-    /// called waiter is not overtaken if it fits beside the client.
+    /// Checks that `who` overtakes no waiter. None is a client that does not wait, and must come after all waiters. A
+    /// called waiter is not overtaken if it fits beside `who`.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
@@ -245,8 +245,8 @@ impl Bounds {
         if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
     }
 
-    /// Raises the register of `--newest` to the client's number. `forgets`: the node does not raise the register, since
-    /// that clause is left out.
+    /// Raises the register of `--newest` to the client's number. `forgets`: a clause is left out, so the node does not
+    /// raise the register.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -255,8 +255,8 @@ impl Bounds {
         }
     }
 
-    /// Whether the line lets the client in; the client's claim fits. If yes, takes the client out of the line. If no,
-    /// calls the first in line, except if the lock is reserved.
+    /// Whether it is the turn of this client, whose claim fits. If yes, takes the client out of the line. If no, calls
+    /// the first in line, unless the lock is reserved.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {
@@ -288,8 +288,8 @@ impl Bounds {
         }
     }
 
-    /// Checks the refusal of a client that does not wait, if the line was empty. Two reasons are allowed: a lease, or a
-    /// called waiter, that leaves no room for the client.
+    /// Checks that a refused client had no room. The client does not wait, and the line was empty. Only leases and a
+    /// called waiter may take the room away.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
@@ -329,7 +329,7 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// Ticks until the first slot may be free. For readers and writers, ticks until all leases have run out.
+    /// The number of ticks until a slot may be free. For readers and writers: until all leases have run out.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
@@ -380,8 +380,8 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// After a waiter has left the line: calls the first waiter. If the lock is reserved, or in use (with `older`),
-    /// only sends `head` to this waiter.
+    /// Calls the first waiter, after another waiter has left the line. Sends the first waiter only `head` if the lock
+    /// is reserved, or if the lock is in use and `older` is true.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -394,8 +394,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// undo.lua with `stay`. `late`: the request arrives after the next try, and undoes only a lease of an earlier try.
-    /// `names_place`: the request names the waiter's ticket.
+    /// undo.lua with `stay`. `late`: the next try has arrived before this request. The request then does not
+    /// undo the lease of the next try. `names_place`: the request contains the waiter's ticket.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {
@@ -414,8 +414,8 @@ impl Bounds {
         }
     }
 
-    /// `release --force`: deletes one lease, or all leases (None). With `older_force`, the version that does this knows
-    /// only exclusive leases.
+    /// `release --force`: deletes one lease, or all leases (None). With `older_force`, the call comes from an older
+    /// version of redlock, which knows only exclusive leases.
     pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
         let older = self.older_force;
         if !older {

@@ -11,8 +11,8 @@ const CLIENTS: usize = WAITERS + 1;
 variants! {
     Claim {
         Exclusive,
-        /// An exclusive claim by an older version of redlock. This version knows no other claim: it takes a mark for a
-        /// stranger's token.
+        /// An exclusive claim by an older version of redlock. The older version knows no other claim, and takes a mark
+        /// for a stranger's token.
         Older,
         Shared,
         /// One of two slots.
@@ -56,7 +56,7 @@ variants! {
         TurnedAway,
         /// A try has failed, and the request that undoes the try is under way.
         RollBack,
-        /// The client was interrupted: its TAKE is under way, and behind the TAKE its LEAVE.
+        /// The client was interrupted: its TAKE is under way, and its LEAVE follows the TAKE.
         AskedLeave,
         Leave,
         Holding,
@@ -138,8 +138,8 @@ packed! {
 }
 
 packed! {
-    /// The state of the node, and counts of the search. `kills` and all fields behind it: how many events of this kind
-    /// may still come.
+    /// The state of the node, and counts of the search. From `kills` on, each field says how many such events may still
+    /// come.
     Rest {
         key: Key = 3,
         /// Ticks until the key expires.
@@ -329,8 +329,8 @@ impl State {
         self.clients.iter().filter(|client| client.listed && client.claim.key().is_mark()).count()
     }
 
-    /// Whether a lease with this claim fits beside all leases that have not run out. The node may not have noticed yet
-    /// that leases have run out.
+    /// Whether a lease with this claim fits beside all leases that have not run out. A lease that has run out does not
+    /// count, even if the node has not noticed yet.
     pub(super) fn has_room(&self, claim: Claim) -> bool {
         self.has_room_beside(claim, |client| client.lease > 0)
     }

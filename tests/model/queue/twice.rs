@@ -11,9 +11,9 @@ const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: A
 /// One connection is cut. No waiter looks by the clock. The node may refuse the next try for a reason of its own.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The answer to a try is lost. The waiter undoes the try, and sends the request for that twice.
+/// The answer to a try is lost. The waiter rolls the try back, and sends the request for the roll-back twice.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// As [`CALLS_LATE`], but waiters look by the clock.
+/// The answer to a try is lost. The waiter sends the request for the roll-back twice. Waiters look by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
 /// A waiter leaves, sends LEAVE twice, and comes again.
 const LEAVES_LATE: Bounds = Bounds { lates: 1, interrupts: 1, again: true, clocks: false, ..QUIET };
