@@ -142,8 +142,8 @@ impl Lock {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
-    /// A call of a script. If the release of this lease leaves a note, the call has the key of the note, and the script
-    /// writes or reads the note.
+    /// A call of a script for the lease of the token `stem`. If the release of this lease leaves a note
+    /// ([`token::is_noted`]), the call also has the note's key: release.lua writes the note, extend.lua reads it.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)

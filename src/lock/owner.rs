@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// The owner of a lease, a run, or a position in line. A field is none if the fact is not known. No field has the job's
 /// arguments, which may hold secrets.
 ///
-/// To add a fact, change these places. [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it.
-/// `Holder::agreed` takes it from the newest record. [`Owner::who`], error.rs, output.rs and output/ show it. The fact
-/// is about the process `pid`, not about redlock. [`Owner::local`] gives every fact a value: without the argument, a
-/// grant fails. recreate.lua writes the whole record again.
+/// A fact is about the process `pid`, which need not be redlock. To add a fact, change these places. [`Owner::local`]
+/// gives the fact a value: a script fails if an argument is missing. [`Owner::add_to`] sends the fact, grant.lua writes
+/// it (also for recreate.lua), `Holder::read` reads it. `Holder::agreed` takes it from the newest record.
+/// [`Owner::who`], error.rs, output.rs and output/ show it.
 ///
 /// A fact that changes with renewals needs more. `Lease::args` sends the fact (each hold has its own `Lease`).
 /// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease. extend.lua may use only commands

@@ -90,8 +90,8 @@ impl Fault {
             [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
         match code {
             "" => Fault::Garbage("an empty error"),
-            // A server that requires a password refuses a long request before the login. Its error only says that the
-            // request is too long.
+            // Before the login, a server that requires a password refuses a long request with the code ERR:
+            // "unauthenticated bulk length".
             _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             code => classified(code, detail),
         }

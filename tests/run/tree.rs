@@ -145,7 +145,7 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
 }
 
 /// Starts redlock, and kills it after `delay`. Expects that soon no process is left. If `complete`, the delay begins
-/// when the whole job is there. Then the lock must not be released.
+/// when the whole job is there, and the lock must still be held afterwards.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
