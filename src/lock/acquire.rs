@@ -12,18 +12,19 @@ use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
 /// If rivals have each got some of the nodes, each rival makes a random pause before its next try. These are the upper
-/// bounds of the first pause, the second, and so on. After slow tries the bound is larger, up to [`RIVALRY_AT_MOST`].
+/// bounds, in ms, of the first pause, the second, and so on. If the call's tries have been slow, the bound is three
+/// times the time since the call began, but at most [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// If nodes refuse a password or certificate from a file, the file may be in the middle of its rotation. In this case a
-/// call with `--wait` repeats its first try, for at most this time.
+/// If nodes refuse a password or certificate from a file, a new password or certificate may not be in the file yet. So
+/// a call with `--wait` repeats its first try, for at most this time.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
     /// Re-enters a lease if the request asks for that, else takes the lock, else waits in line for as long as the
-    /// request says. `notify` gets reports while the call waits. `interrupted` ends the call at any moment. A failed
-    /// call leaves neither a lease nor a place in line on a node that answers.
+    /// request says. `notify` gets reports while the call waits. `interrupted`: once this future returns an error, the
+    /// call ends with this error. A failed call leaves neither a lease nor a position in line on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
@@ -75,8 +76,8 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries to take the lock. Tries again for a while if rivals have each got some of the nodes, or if a password or
-    /// certificate may be in the middle of its rotation.
+    /// Tries to take the lock. Repeats the try for a while if rivals have each got some of the nodes, or if nodes
+    /// refuse a password or certificate from a file (see [`ROTATION`]).
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A call that does not wait needs no deadline here: the number of its tries is limited.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };

@@ -20,8 +20,8 @@ pub(super) enum Outcome {
     Taken,
     /// The request and the holders differ about slots: only one side has slots, or the numbers of slots differ.
     OtherClaim,
-    /// The node is in quarantine: it may have forgotten a lease. The node shows either no lease, or members with the
-    /// same claim.
+    /// The node is in quarantine: it may have forgotten a lease. The node shows either no lease, or only members beside
+    /// which the request's claim fits.
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
@@ -29,8 +29,8 @@ pub(super) enum Outcome {
     Superseded,
     /// The named lease is gone, and no other lease is in its way.
     Gone,
-    /// The named lease is gone, and others have the lock. Re-entry only: the lease was revoked. Deletion of the number
-    /// of `--newest` only: the lock is not free.
+    /// The named lease is gone, and others have the lock. The answer to a re-entry may mean instead that the lease was
+    /// revoked. The answer to a deletion of the number of `--newest` means instead that the lock is not free.
     Other,
     /// The lease is there, and was extended, entered or created again.
     Extended,
@@ -64,16 +64,17 @@ pub(super) struct Answer {
     pub(super) by: Option<Obstacle>,
     /// The longest ttl or remaining time of any lease that the node shows. Zero if the node shows no lease.
     pub(super) longest: Duration,
-    /// The time since the start of the server, to the second; none if INFO is refused, or if the answer has no `node`.
+    /// The time since the start of the server, to the second. None if the answer has no field `node`, or if the server
+    /// refuses INFO.
     pub(super) uptime: Option<Duration>,
-    /// The server's run_id, which changes with each restart; none if INFO is refused, or the answer has no `node`.
+    /// The server's run_id, which changes with each restart. None in the same cases as `uptime`.
     pub(super) run_id: Option<String>,
     pub(super) fields: Reply,
 }
 
 impl Answer {
     /// True if the node shows no lease on the lock. Two kinds of leases do not count: a lease that the node has just
-    /// granted, and members beside which the claim fits.
+    /// granted, and members beside which the request's claim fits.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,

@@ -91,7 +91,8 @@ impl Lock {
         NamedObstacle::of(&self.name, by)
     }
 
-    /// The error for a lock that the request cannot take because of this obstacle.
+    /// The error for a lock that the request cannot take because of the obstacle `by`. `waited`: the time in line.
+    /// None: the request did not wait.
     pub(super) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
@@ -110,7 +111,7 @@ impl Lock {
     }
 
     /// The error when no quorum has carried out a request about the lease of this token: too few nodes answered, or the
-    /// lease is gone.
+    /// lease is gone. `is_done`: true for the answer of a node that has carried out the request.
     pub(super) fn not_done(&self, token: &str, answers: &Answers<Answer>, is_done: impl Fn(&Answer) -> bool) -> Error {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
@@ -123,23 +124,24 @@ impl Lock {
 
 /// The verdict of a quorum. The methods are here because `redis/` knows nothing of a quorum.
 impl<A> Answers<A> {
-    /// True if too many nodes give another answer than `yes`: a quorum for `yes` is no longer possible. Nodes that
-    /// failed do not count.
+    /// True if so many answers say no that no quorum can say yes. `yes`: true for an answer that says yes. A node that
+    /// failed does not count as a no.
     pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
         let no = self.count(|answer| !yes(answer));
         Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No
     }
 
-    /// The verdict on a question that a quorum has to answer with `yes`. Any other answer counts as a no. A node that
-    /// failed counts as a no, too.
+    /// The verdict of the nodes on a question. `yes`: true for an answer that says yes. Any other answer counts as a
+    /// no, and so does a node that failed.
     pub(super) fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
         let yes = self.count(yes);
         Tally { nodes: self.nodes(), yes, no: self.finished() - yes }.verdict()
     }
 }
 
-/// How long to wait for slower nodes once the answers of the others are enough. `unhurried`: a node has failed, or a
-/// connection had to be opened. The wait is then longer: a message about a failed node should not blame slow nodes too.
+/// How long to wait for slower nodes once the answers of the others are enough. `start`: when the nodes were asked.
+/// `unhurried`: a node has failed, or a connection had to be opened. In this case the wait is longer: a message about a
+/// failed node should not blame nodes that are merely slow.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

@@ -1,8 +1,8 @@
 //! One try to get a lock on all nodes, and the conditions under which the try succeeds. traces.rs undoes failed tries.
 //!
-//! A signal, or the end of the wait, may drop a try at any await; the requests may have been sent by then. The caller
-//! then calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same
-//! connections.
+//! A signal, or the end of the wait, may drop a try at any await, perhaps after the try's requests were sent. After the
+//! drop, the caller calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the
+//! same connections.
 
 use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
@@ -24,7 +24,7 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// If the slot of a try is taken, the try is repeated at once, but at most this often.
+/// If the slot for which a try has asked is taken, another try follows at once. At most this many more tries follow.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
@@ -37,7 +37,7 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// A denial that is `split`, and in which no node names an obstacle.
+    /// A denial in which `split` is true, and no node names an obstacle.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
@@ -50,11 +50,11 @@ pub(super) struct Denial {
     pub(super) by: Obstacle,
     /// The run_id of the first node that refused; of use only if there is a single node.
     pub(super) run_id: Option<String>,
-    /// The time until the lock may become free, unless a lease is extended.
+    /// The time until the lock may become free, unless a lease is extended. None if no node tells this time.
     pub(super) left: Option<Duration>,
-    /// The number of waiters ahead of this one.
+    /// The number of waiters ahead of this waiter. None if no node has this waiter in line.
     pub(super) rank: Option<u64>,
-    /// The ticket of this waiter, which decides its position in line.
+    /// The ticket of this waiter, which decides the waiter's position in line. None if no node has this waiter in line.
     pub(super) ticket: Option<String>,
     /// The nodes on which this try has put the waiter into the line.
     pub(super) queued: Vec<usize>,
@@ -78,7 +78,8 @@ pub(super) struct LastSeenLease {
 
 impl Lock {
     /// One try on all nodes, which waits for answers until `until` at the latest. If the try's slot is taken and other
-    /// slots are free, another try asks for another slot.
+    /// slots are free, another try asks for another slot. `seen`: the last lease that this waiter has seen; None: the
+    /// waiter has seen no lease, or there are several nodes.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -137,8 +138,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the earlier tries that the node still has to undo. Waits as long as further
-    /// answers matter, but not beyond `until`.
+    /// Sends each node these arguments, and the tokens of the earlier tries that the node still has to undo. Waits as
+    /// long as further answers matter, but not beyond `until`. `is_once`: the call has `--once-per`.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -231,8 +232,8 @@ impl Lock {
         Attempt::Granted(Box::new(lease))
     }
 
-    /// Raises the counters of the nodes in `fence.behind` to the fencing token of the lease. Returns once enough nodes
-    /// have raised their counters.
+    /// Raises the counters of the nodes in `fence.behind` to the fencing token of the lease. `slot`: the slot whose
+    /// counters are raised; None: the lock has no slots. Returns once enough nodes have raised their counters.
     ///
     /// # Errors
     /// The result of the try, if too few nodes raise their counters.
@@ -247,7 +248,8 @@ impl Lock {
             self.locks.nodes.ask_apart(|node| fence.behind.contains(&node).then_some(&call), deadline, enough).await;
         match (raised(&answers), answers.replies().count()) {
             (raised, _) if raised >= fence.needed => Ok(()),
-            // A node has refused: its counter is ahead, or the lease is gone there already. The caller tries again.
+            // A node has refused: its counter is larger than the fencing token, or it no longer has the lease. The
+            // caller tries again.
             (raised, said) if said > raised => Err(Attempt::split()),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
@@ -301,7 +303,8 @@ impl Lock {
     }
 }
 
-/// How long a try waits for further answers. None: until all nodes have answered.
+/// How long a try waits for further answers after these answers. None: until all nodes have answered. `is_once`: the
+/// call has `--once-per`.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if ran(answers).is_some() => Some(Duration::ZERO),
@@ -341,8 +344,8 @@ fn is_granted(take: &Answer) -> bool {
 }
 
 /// How long to wait for slower nodes once a quorum has granted the lock. A lease on more nodes survives the
-/// failure of more nodes. The wait is longer if some of the granting nodes have a fencing counter, but fewer than q:
-/// the slower nodes may have counters.
+/// failure of more nodes. The wait is longer if some of the granting nodes have a counter of fencing tokens, but fewer
+/// than q nodes: the slower nodes may have counters.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {

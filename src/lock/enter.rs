@@ -13,7 +13,8 @@ use std::time::Duration;
 
 impl Lock {
     /// Re-enters a lease if the request asks for that. [`Reenter::Must`] has the token of the lease.
-    /// [`Reenter::IfHeld`] asks for the innermost ancestor that still holds the lock, if there is one.
+    /// [`Reenter::IfHeld`] asks for the lease of the innermost ancestor that still holds the lock. Returns None if the
+    /// request asks for no re-entry, or if no ancestor holds the lock.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if the token of [`Reenter::Must`] has no lease; [`Error::NoQuorum`].
@@ -36,8 +37,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`. If `ttl` is None, extends it for
-    /// the lease's own ttl. Returns none if the lease has ended.
+    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`; None: for the lease's own ttl.
+    /// Returns None if the lease has ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -53,8 +54,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // The nodes may tell different fencing tokens. For example, one node granted the lease late, or the counter of
-        // one node was not raised. Then all answers are needed to find the lease's fencing token.
+        // The nodes may tell different fencing tokens: one node may have granted the lease late, or the counter of one
+        // node may not have been raised. If they differ, all answers are needed to find the lease's fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

@@ -1,10 +1,10 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). The fencing token of a
-//! lease is the largest counter among the nodes that granted the lease. The client uses the token once the counters of
-//! q nodes have reached it. The client raises a smaller counter to the token, if the node still has the lease. The
-//! quorums of two leases share a node. On this node the counter had reached the earlier token before the later grant,
-//! so the later token is larger.
+//! lease is the largest counter among the nodes that granted the lease. The client uses the fencing token once the
+//! counters of q nodes have reached it. The client raises a smaller counter to the fencing token, if the node still has
+//! the lease. The quorums of two leases share a node. On the shared node, the counter had reached the first lease's
+//! fencing token before the node granted the second lease. So the second lease's fencing token is larger.
 //!
 //! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, and the
 //! client ignores the 0. If q granting nodes have a counter, at least one of these nodes knows the last writer's
@@ -15,14 +15,14 @@
 
 use super::quorum::quorum;
 
-/// The fencing token of a granted lease, and the counters to raise before the lease may use the token.
+/// The fencing token of a granted lease, and the nodes whose counters must be raised before the fencing token is used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FenceVote {
     /// The fencing token of the lease.
     pub(super) token: u64,
-    /// The nodes that granted the lease, and have a lower counter.
+    /// The nodes that granted the lease, and whose counters are smaller than the fencing token.
     pub(super) behind: Vec<usize>,
-    /// How many nodes have to be raised; any nodes of `behind` will do.
+    /// The number of nodes in `behind` whose counters have to be raised. It does not matter which of these nodes.
     pub(super) needed: usize,
 }
 

@@ -46,8 +46,8 @@ impl Reply {
         pair.map_or(&Reply::Nil, |pair| &pair[1])
     }
 
-    /// The uptime (s) and the run_id of the node, as the node tells them; both empty if INFO is refused, or if the
-    /// answer has no `node`.
+    /// The uptime (s) and the run_id of the server, from the answer's field `node`. Both are empty if the answer has no
+    /// such field, or if the server refuses INFO.
     pub(super) fn node(&self) -> (&str, &str) {
         self.get("node").as_text().and_then(|node| node.split_once(' ')).unwrap_or_default()
     }

@@ -69,7 +69,7 @@ pub(crate) struct Leases {
     /// The number of all holders.
     pub(crate) count: u64,
     /// The time until the first of all leases runs out, unless that lease is extended. None if the node did not tell
-    /// this time: then only the leases of `holders` are known.
+    /// this time: in this case only the ends of the leases in `holders` are known.
     pub(super) next: Option<Duration>,
 }
 
@@ -158,7 +158,8 @@ impl Holder {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 
-    /// One holder from the answers of several nodes; the lease lasts for as long as `needed` nodes have it.
+    /// One holder from `same`, the answers of several nodes about the holder's lease. The lease lasts for as long as
+    /// `needed` nodes have it.
     pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
         // The record with the highest fencing token is the newest.
         let best =

@@ -34,7 +34,7 @@ const NAMED: usize = 8;
 /// A lock remembers runs if it has one of these keys.
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 
-/// The keys and the channels of one lock, all in one Cluster slot.
+/// The keys and the channels of one lock. In a Cluster, all of them are in one hash slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// The lock itself: a plain string, whose value is the token, or a mark (keys.lua).
@@ -101,8 +101,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock are in one hash slot. The other keys carry the hash tag of the lock's own key. If that
-/// key has no hash tag, the whole key serves as the tag, and a `}` in the key would end the tag too early.
+/// True if all keys of the lock are in one hash slot. `key`: the lock's own key. The other keys have the hash tag of
+/// `key`. If `key` has no hash tag, the whole `key` is their hash tag, and a `}` in `key` would end the tag too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

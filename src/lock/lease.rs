@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// The random identity of the lease. If this process has re-entered the lease, a suffix tells its hold.
+    /// The random identity of the lease. If this process has re-entered the lease, a suffix names this process's hold.
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
     pub(super) hold: String,

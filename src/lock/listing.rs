@@ -31,7 +31,8 @@ pub(crate) struct RunListing<R> {
     /// Locks with unfinished runs that are not in `runs`. For each lock: its name, and the number of all its unfinished
     /// runs. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
-    /// The locks that have forgotten runs of the requested time; see [`Memory`].
+    /// The locks that have forgotten runs of the requested time. For each lock: its name, and both values of
+    /// [`Memory::forgotten`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
     /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`Memory`].
     pub(crate) started: Option<(String, Duration)>,
@@ -99,7 +100,8 @@ impl Locks {
             keys.extend(batch.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
-            // Asks about one lock. A replica answers SCAN too; only such a question shows that the node is a replica.
+            // No lock was found, but redlock asks about one lock all the same. A replica answers SCAN like a primary.
+            // Only the answer about a lock shows that the node is a replica.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();

@@ -70,8 +70,8 @@ pub(crate) struct Memory {
     /// node has all requested runs, so that no run is forgotten.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// The server that was started first, and the time since its start: earlier runs may have been forgotten. None if
-    /// a node did not answer, or knows a run of the lock, or is not [`NEW`].
+    /// The server that was started first, and the time since its start: runs that ended before this start may have been
+    /// forgotten. None if a node did not answer, or knows a run of the lock, or is not [`NEW`].
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -105,9 +105,9 @@ impl RunQuery {
 
     /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // The answer about a lock has up to `each` runs of the log, about as many open runs, and four more at most:
-        // `success`, `failure`, `forced`, `oldest`. The hosts take the space of ten runs. The errors of a run take the
-        // space of one run.
+        // The answer about a lock has up to `each` runs of the log, about as many open runs, and at most four other
+        // runs: `success`, `failure`, `forced`, `oldest`. All hosts together take the space of ten runs. The errors of
+        // a run take the space of one run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
@@ -303,15 +303,15 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
 
 /// Combines what several nodes know of one run. `needed`: the number of nodes in a quorum. If redlock reported an end
 /// to any node, this end counts. There are two exceptions: a quorum knows a loss, or a quorum knows that a lease of
-/// `acquire` ran out. If redlock reported no end, a quorum must know the run: otherwise the run may be left over from a
-/// take without a quorum.
+/// `acquire` ran out. Returns None if redlock reported no end, and fewer than `needed` nodes know the run: the run may
+/// be left over from a take without a quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // A loss is real if a quorum knows it. A single node may just have forgotten the lease.
+        // A loss is real if a quorum knows the loss. A single node may merely have forgotten the lease.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
         // The lease ran out on a quorum. A node that granted the lease late may still have accepted the release.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
@@ -364,7 +364,8 @@ mod tests {
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
-        // `run`: the end on one node suffices. `acquire`: the expiry on two nodes is stronger than the end on one.
+        // For a lease of `run`, the end on one node suffices. For a lease of `acquire`, the expiry on two nodes counts
+        // more than the end on one node.
         assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
         let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
         assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));

@@ -83,8 +83,8 @@ pub(crate) struct Request {
     /// The tokens of the enclosing jobs' leases, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// True if one process renews the lease, and another process releases it. The release then leaves a note, so that
-    /// the first process does not take the release for a loss.
+    /// True if one process renews the lease, and another process releases the lease. Such a release leaves a note, so
+    /// that the process that renews does not take the release for a loss.
     pub(crate) noted: bool,
     /// True if another process releases the lease, by the lease's token.
     pub(crate) is_acquired: bool,

@@ -21,7 +21,7 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    /// The register with the largest number in these answers.
+    /// The register with the largest number in these answers; None if no answer has a register.
     pub(super) fn largest(answers: &Answers<Answer>) -> Option<Newest> {
         answers.replies().filter_map(Newest::read).max_by_key(|newest| newest.number)
     }

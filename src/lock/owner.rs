@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// arguments, which may hold secrets.
 ///
 /// A fact is about the process `pid`, which need not be redlock. To add a fact, change these places. [`Owner::local`]
-/// gives the fact a value: a script fails if an argument is missing. [`Owner::add_to`] sends the fact, grant.lua writes
-/// it (also for recreate.lua), `Holder::read` reads it. `Holder::agreed` takes it from the newest record.
-/// [`Owner::who`], error.rs, output.rs and output/ show it.
+/// gives the fact a value, since a script fails if an argument is missing. [`Owner::add_to`] sends the fact, grant.lua
+/// writes it (for recreate.lua, too), `Holder::read` reads it. `Holder::agreed` takes the fact from the newest record.
+/// [`Owner::who`], error.rs, output.rs and output/ show the fact.
 ///
 /// A fact that changes with renewals needs more. `Lease::args` sends the fact (each hold has its own `Lease`).
 /// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease. extend.lua may use only commands

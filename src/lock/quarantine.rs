@@ -13,8 +13,8 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// The quarantine that the user gave, else a quarantine that covers leases of this ttl. A single node has
-    /// no quarantine by default: no caller could take a lock while the only node is in quarantine.
+    /// `given`: the quarantine that the user gave; None: the default, which covers leases of this ttl. A single node
+    /// has no quarantine by default: no caller could take a lock while the only node is in quarantine.
     pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
         let several = nodes > 1;
         let default = if several { ttl.max(DEFAULT_TTL) } else { Duration::ZERO };

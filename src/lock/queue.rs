@@ -1,10 +1,10 @@
 //! Waiting in line: first come, first served. A handover costs the same in a line of any length.
 //!
-//! A release takes the first waiter out of the line, and calls it on a channel of its own. The waiter that is first now
-//! is told to keep watch; the others sleep on. PUBLISH tells how many clients got the call: a waiter that did not get
-//! the call is dead, and is dropped. A frozen waiter loses its reservation after a second, and comes back with its old
-//! ticket. No waiter is dropped because of a clock. In case a call is lost, each waiter *looks* by itself now and then:
-//! it tries to take the lock. The first waiter looks often.
+//! A release takes the first waiter out of the line, and calls this waiter on the waiter's own channel. The waiter that
+//! is first now is told so, and from then on looks often; the others sleep on. PUBLISH tells how many clients got the
+//! call: a waiter that did not get the call is dead, and is dropped. A frozen waiter loses its reservation after a
+//! second, and comes back with its old ticket. No waiter is dropped because of a clock. A call may be lost. So each
+//! waiter *looks* by itself now and then: it tries to take the lock.
 //!
 //! Every wait here may be dropped at any await; `attempt.rs` says how the caller then cleans up.
 
@@ -25,25 +25,27 @@ const FIRST_LOOKS: Duration = Duration::from_millis(400);
 /// The pause before the look of a waiter that has just become the first in line: the new lease may run out before the
 /// waiter's next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
-/// The longest pause of the other waiters (± 10 %). Waiters farther back look more rarely.
+/// The longest pause between two looks of a waiter that is not the first in line (± 10 %). Waiters farther back look
+/// more rarely.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
-/// The pause of each waiter if the key is of another type: such a key has no line.
+/// The pause between two looks of each waiter if the lock's key has a type that no lock has: such a lock has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// The pause from an expiry to the next look of the first in line, or of `redlock wait`.
+/// The pause from the end of a lease to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// After an expiry the other waiters look too, since the holder and the first waiters may have died together. Each of
-/// them looks at a random moment within this time, or later because of [`OTHERS_PER_RANK`].
+/// After the end of a lease, the waiters behind the first look too: the holder and the first waiters may have died
+/// together. Each of these waiters looks at a random moment within this time, or later because of [`OTHERS_PER_RANK`].
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-/// The Nth waiter in line (N > 1) waits for at least N times this before it looks because of an expiry. The fourth
-/// waiter waits for at least 400 ms.
+/// The end of a lease makes the Nth waiter (N > 1) look, but not within N times this after the waiter's last look. For
+/// the fourth waiter this is 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// A look may always take this long, even past the end of the wait. So with slow connections, the wait still ends as
-/// "held", not as "timed out".
+/// A look may always take this long, even past the end of the wait. So the wait ends with the message "held", even over
+/// slow connections, and not with "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
 /// The longest pause before the next try after a tie, or after a call from fewer than q nodes. (A tie: each rival has
 /// got some nodes, but no rival has a quorum.)
 const RIVALRY: Duration = Duration::from_millis(100);
-/// The pause after a failure of nodes: at first, and at most.
+/// The pause after a look that failed. After each further failure in a row the pause is twice as long, but at most
+/// `FAILURE_AT_MOST`.
 const FAILURE: Duration = Duration::from_millis(100);
 const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 
@@ -80,7 +82,7 @@ struct InLine<'a> {
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
     failures: u32,
-    /// True after a failed look or a lost subscription, until news says that this waiter is in line again.
+    /// True after a failed look or a lost subscription, until this waiter has reported that it is in line again.
     away: bool,
     /// With a single node: the last lease that the node showed.
     seen: Option<LastSeenLease>,
@@ -88,7 +90,8 @@ struct InLine<'a> {
 
 impl Lock {
     /// Waits in line until this waiter gets the lock, until waiting cannot help, or until the request's wait is over.
-    /// The wait began at `start`. `denial` and `trouble` come from the tries before.
+    /// The call began at `start`. `denial`: the refusal of the call's last try; empty after an error. `trouble`: the
+    /// error of this try; None if the try was refused.
     pub(super) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
@@ -114,13 +117,14 @@ impl Lock {
             seen: None,
         };
         line.remember();
-        // Undoes the earlier tries. They have put no waiter into the line.
+        // Undoes the tries that this call made before. These tries have put no waiter into the line.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         traces.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
-            // If each node gave its own tickets, two waiters could block each other for ever: each first on some nodes.
+            // If each node gave its own tickets, two waiters could block each other for ever: each waiter would be the
+            // first on some of the nodes.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
         // Reports trouble at once. A holder is reported after the first look, with the position in line.
@@ -270,8 +274,8 @@ impl InLine<'_> {
         }
     }
 
-    /// Prolongs the remembered lease of a single server that cannot be reached any more. The holder may have renewed
-    /// the lease just before, so the lease may last for its whole length from now.
+    /// Prolongs the remembered lease if the only server cannot be reached any more. The holder may have renewed the
+    /// lease just before the server was lost, so the lease may last for its whole length from now.
     fn server_is_gone(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()
@@ -290,7 +294,7 @@ impl InLine<'_> {
                 self.look = self.look.min(soon);
             }
             SubscriptionEvent::Message(_) => {
-                // This waiter is now the first in line, and keeps watch.
+                // This waiter is now the first in line, and looks often from now on.
                 self.denial.rank = Some(0);
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
                 self.notify(lock, None);

@@ -15,15 +15,15 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// The ttl less drift. For this time after the request was sent, a node's grant is good.
+/// The ttl less the drift: a node's grant is sure to last for this time after the request was sent.
 pub(crate) fn less_drift(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
 
 /// The end of validity: the q-th largest of the nodes' deadlines. None if fewer than q nodes have a deadline.
 ///
-/// Each node keeps the holder's key until the node's deadline at least. So a quorum has the key until this moment, and
-/// a rival can get only the other nodes, which are fewer than q.
+/// Each node keeps the holder's key until the node's deadline at least. So a quorum has the key until the end of
+/// validity, and a rival can get only the other nodes, which are fewer than q.
 pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }

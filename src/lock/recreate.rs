@@ -1,9 +1,9 @@
 //! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
 //! A node *backs* a lease while the node keeps the key. A node that has restarted empty backs the lease while the
-//! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause is needed: if
-//! one is left out, a search (tests/model) finds two holders, a lease that comes back after `release --force`, or a
-//! lease without a quorum.
+//! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause of the rule is
+//! needed: if one clause is left out, a search (tests/model) finds two holders, a lease that comes back after `release
+//! --force`, or a lease without a quorum.
 //!
 //! The models (tests/model) include this file by its path. They must also include each file that this file imports.
 
@@ -70,8 +70,8 @@ fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
 }
 
 /// Records that a node has extended or re-created the lease. The node backs the lease until `until`: the moment of
-/// sending + ttl − drift. Returns false if the validity had ended before the answer came. Such an answer does not
-/// count, and the node's key must be deleted.
+/// sending + ttl − drift. `run`: the run_id in the node's answer; None: INFO is refused. Returns false if the validity
+/// had ended before the answer came. Such an answer does not count, and the node's key must be deleted.
 pub(crate) fn confirm<T: Ord + Copy, R>(
     nodes: &mut [Backing<T, R>],
     node: usize,
@@ -157,7 +157,7 @@ mod tests {
 
     const ROUND: Round<u32> = Round { sent: 10, now: 12 };
 
-    /// The judgement of these reports. Before, each node has confirmed the lease until 30, on run 1.
+    /// The judgement of these reports. Before this round, each node has confirmed the lease until 30, with run_id 1.
     fn judged(said: &[NodeReport<u32, u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
         let known = Backing { until: Some(30), run: Some(1), removed: false };
         let mut nodes = vec![known; said.len()];

@@ -51,8 +51,8 @@ struct Release<'a> {
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how the run ended. With `keep`, the lock stays taken for
-    /// that time. Returns the number of holds left. Has a deadline of its own.
+    /// Releases this process's hold of the lease, and tells how the run ended. `keep`: for this time the lock stays
+    /// taken; None: the release frees the lock. Returns the number of holds left. Has a deadline of its own.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if too many nodes lacked the lease, [`Error::NoQuorum`] if too few nodes answered.
@@ -71,7 +71,7 @@ impl Lock {
     }
 
     /// Releases one hold of the lease: the hold that `token` names, else the newest. Returns the number of holds left.
-    /// `status` is the exit status of the work under the lease, for the memory.
+    /// `status`: the exit status of the work under the lease, for the memory; None: the caller tells no status.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
@@ -96,8 +96,8 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // A release to a single node may name no hold. If the lease has several holds, the node then releases nothing,
-        // and answers with the newest hold.
+        // A release to a single node may name no hold. If the lease has several holds, such a release ends no hold, and
+        // the node answers with the newest hold. The next release names this hold.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -121,7 +121,8 @@ impl Lock {
         Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
-    /// The first node that could not write this record of the end, with the reason. None if a quorum wrote the record.
+    /// The first node that could not write a record of the run's end, with the reason. None if a quorum wrote the
+    /// record. `what`: the field of the answer in which a node gives the reason.
     fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
         let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
         let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
@@ -186,7 +187,7 @@ impl Lock {
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
-        // If the loss is known already, this request tells it: a second request might not arrive.
+        // If redlock knows already that the lease is lost, the release tells this: a second request might not arrive.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
         let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {
@@ -201,8 +202,8 @@ impl Lock {
     }
 
     /// Reports the end of the run to each node that lacks the lease. Such a node cannot know whether the lease is lost:
-    /// other nodes may have the lease. If the lease is lost, and nodes may have noted a success for `--once-per`, all
-    /// nodes get the report.
+    /// other nodes may have the lease. `is_lost`: so many nodes lack the lease that no quorum had it. If the lease is
+    /// lost, and nodes may have noted a success for `--once-per`, all nodes get the report.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
@@ -248,14 +249,16 @@ impl Release<'_> {
         self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
     }
 
-    /// The error output to keep, as JSON; none if the run has succeeded, or has no error output to keep.
+    /// The job's error output for the log, as JSON. None if there is no such output, or if the run has succeeded
+    /// without a loss. `is_loss`: the lease was lost.
     fn kept_errors(&self, is_loss: bool) -> Option<String> {
         let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
         let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };
         serde_json::to_string(&kept).ok()
     }
 
-    /// True if the node has carried out the release (at this request or an earlier one), or has forgotten the lease.
+    /// True if the node has carried out the release, or has forgotten the lease. `is_repeated`: the release was sent
+    /// more than once. In this case the node may have carried out an earlier copy than the copy that it answers.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
@@ -286,7 +289,7 @@ fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }
 
-/// True if the memory knows the run of a lease that is gone.
+/// True if the node lacks the lease, but its memory has the lease's run.
 fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }

@@ -22,8 +22,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The end of the wait for answers. Then nodes that have forgotten the lease get the lease again. This second part
-    /// of the try may take as long as the wait.
+    /// The end of the wait for answers. After the wait, nodes that have forgotten the lease get the lease again. This
+    /// second part of the try may take as long as the wait.
     pub(crate) give_up: Boot,
     /// After this time without an answer (later in a slow network), a node is asked over another connection too.
     pub(crate) pause: Duration,
@@ -99,7 +99,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // A slow node's answer may belong to a request of an earlier round. Then `sent` is the time of that request.
+        // A slow node's answer may belong to a request of an earlier round. If so, `sent` is the time of this request.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });

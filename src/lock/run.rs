@@ -57,8 +57,8 @@ pub(crate) struct Run {
     /// The server's clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
-    /// True if `acquire` took the lease. Such a lease is released by its token. That release does not know whether the
-    /// lease ran out before, so the nodes decide.
+    /// True if `acquire` took the lease. Such a lease is released by its token. The release by token does not know
+    /// whether the lease had run out, so the nodes decide how the run ended.
     #[serde(skip)]
     pub(super) is_acquired: bool,
 }
@@ -93,7 +93,8 @@ pub(crate) struct End<'a> {
     pub(crate) code: Option<u32>,
     /// The time at which the job ended; [`Boot::NEVER`] if no job is known.
     pub(crate) at: Boot,
-    /// True if the job ended in time, but the lease may have run out after that. Then a missing lease is no loss.
+    /// True if the job ended in time, but the lease may have run out after the job's end. If so, it is no loss that
+    /// nodes lack the lease.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -103,7 +104,7 @@ impl End<'_> {
     pub(crate) const UNUSED: End<'static> =
         End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false, errors: None };
 
-    /// An end without a status, now.
+    /// The end of a run that ends now, without a status.
     pub(crate) fn now(outcome: RunOutcome) -> End<'static> {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
@@ -165,7 +166,8 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// What a release tells a node about the run. The script adds the beginning and the end of the run.
+/// The JSON in which a release tells a node about the run. The script adds the beginning and the end of the run.
+/// `slot`: the slot of the lease; None: the lock has no slots.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])

@@ -1,4 +1,5 @@
-//! The Lua scripts, embedded as `scripts/build.rs` builds them. Each file's header names its arguments and answers.
+//! The Lua scripts, as `scripts/build.rs` builds them. The head of each .lua file names the script's arguments and
+//! answers.
 
 use crate::redis::Script;
 
@@ -28,8 +29,8 @@ script!(RUNS, "runs");
 mod tests {
     use super::*;
 
-    /// After the client has closed the connection, a server reads only 16 kB more. A TAKE and two UNDOs must fit. (The
-    /// second UNDO has only the script's SHA1.)
+    /// After a client has closed its connection, the server still reads 16 kB of requests. A TAKE and two UNDOs must
+    /// fit into these 16 kB. (The first UNDO carries the script's body, the second only the script's SHA1.)
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {
@@ -37,8 +38,8 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // With a name of more than 256 bytes, the requests may not fit. If the server does not know TAKE, it gets the
-        // whole script, and the requests do not fit. If the server also hangs at that moment, the lease may remain
+        // The requests do not fit if the lock's name has more than 256 bytes, or if TAKE carries its whole body because
+        // the server does not know TAKE's SHA1. If such a server also hangs when the client goes, the lease may remain
         // until its ttl is over.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");

@@ -1,8 +1,8 @@
 //! The traces that a try to get a lock may have left on the nodes, and how they are undone.
 //!
-//! A failed try is undone by a request, but this request may be lost with its connection. So the try is remembered for
-//! each node until the node confirms the undo. The next request that takes the lock or leaves the line carries the
-//! token of the try, and undoes the try (take.lua, undo.lua).
+//! A failed try is undone by a request, but this request may be lost with its connection. So redlock remembers the try
+//! for each node until the node confirms the undo. The next request that takes the lock or leaves the line has the
+//! token of the failed try, and undoes this try (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -20,7 +20,8 @@ pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
-/// The most tries to remember for one node. The limit keeps requests short, since they carry the tokens of the tries.
+/// The most tries to remember for one node. The limit keeps requests short, since a request has the tokens of all these
+/// tries.
 const MOST_EARLIER: usize = 8;
 /// How long [`Lock::step_out`] waits for the answers that it does not need.
 const STEP_OUT: Duration = Duration::from_millis(20);
@@ -35,7 +36,7 @@ pub(super) struct Traces {
     pub(super) waiter: Option<String>,
     /// The ticket in the queue, once the caller has one.
     pub(super) ticket: Option<String>,
-    /// The slot that the next try asks for; none for any slot.
+    /// The slot for which the next try asks; None: a random slot, or no slot if the lock has none.
     pub(super) slot: Option<u32>,
     /// For each node, true if the node may have granted the latest try.
     may_have_it: Vec<bool>,
@@ -116,7 +117,7 @@ impl Lock {
     }
 
     /// Undoes all traces: a grant, a position in line, a hold. Until the time `until`, repeats the requests to nodes
-    /// that have not answered. The name in the queue must not be used again.
+    /// that have not answered. After a withdrawal, the waiter must not use the same name in the queue again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {

@@ -62,8 +62,8 @@ impl Visit {
         Some(Visit { host, came: Duration::from_millis(score / 10), met, now, run: None })
     }
 
-    /// True if `run` began at this visit. Both must come from the same node. A run has only the first characters of a
-    /// long host name.
+    /// True if `run` began at this visit. The visit and the run must come from the same node's answer. A run has only
+    /// the first characters of a long host name.
     fn is_of(&self, run: &Run) -> bool {
         let is_by_host = run.owner.host.as_ref().is_some_and(|host| self.host.starts_with(host));
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
@@ -116,8 +116,8 @@ fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option
 }
 
 /// The period of a host's visits, if `once_per` is so near to this period that some runs are left out; else None.
-/// `began_ago`: how long ago the successful run began; this run turns the host away. `came_before`: how long ago the
-/// host's last visit was. A time is near to `once_per` if it differs from `once_per` by at most a quarter. (Daylight
+/// `began_ago`: how long ago the run began whose success turns the host away. `came_before`: how long ago the host's
+/// previous visit was. A time is near to `once_per` if the two differ by at most a quarter of `once_per`. (Daylight
 /// saving time makes a day an hour longer or shorter.)
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);

@@ -1,8 +1,9 @@
 //! Cluster: the way in, the server that a redirection names, and all masters. route.rs follows the redirections.
 //!
 //! All keys of a lock are in one hash slot. At least one of these keys is always missing: a lock never has both `holds`
-//! and `members`. While a hash slot moves, a server answers TRYAGAIN to a request whose keys are partly missing. So
-//! ASKING would only bring TRYAGAIN. After ASK, redlock does the same as after TRYAGAIN: it repeats the request later.
+//! and `members`. While a hash slot moves, a server answers TRYAGAIN to a request if some of its keys are missing. So
+//! redlock never answers ASK by ASKING, which would only bring TRYAGAIN. After ASK or TRYAGAIN, redlock repeats the
+//! request a little later.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -33,8 +34,9 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Tries the servers in `later` after a short delay, and all other seeds at once. Returns the connection to the first
-/// server that proves to be in the Cluster.
+/// Tries to enter the Cluster at several servers in parallel. `later`: the servers that are tried after a short delay.
+/// `seeds`: the servers in the URL; those that are not in `later` are tried at once. Returns the connection to the
+/// first server that proves to be in the Cluster.
 ///
 /// # Errors
 /// If no server can be used, the fault of one server. A server that may come back is preferred.
@@ -70,7 +72,8 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault
     Ok(ClusterSocket { server: seed.clone(), socket, masters })
 }
 
-/// The server that has the slot. `error` is the MOVED of `from`, and names this server.
+/// The server that has the hash slot of a request. `from`: the server that was asked. `error`: the answer MOVED of this
+/// server, which names the server with the hash slot.
 ///
 /// # Errors
 /// [`Fault::Garbage`] when the MOVED names no valid server.

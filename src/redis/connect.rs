@@ -27,8 +27,8 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 /// peer acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
-/// This many connections to an address are opened, to find out whether it leads to several servers. If a balancer picks
-/// one of two servers at random, all connections reach the same server once in 128 times.
+/// The number of connections that find out whether an address leads to several servers. If a balancer picks one of two
+/// servers at random, all connections reach the same server once in 128 times.
 const LOOKS: usize = 8;
 /// The pause before another attempt at a Unix socket whose backlog is full: there connect(2) fails at once (EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);

@@ -97,7 +97,7 @@ impl Fault {
         }
     }
 
-    /// The same fault, for a node of several servers: `Unreachable` and `Refused` then name the server.
+    /// The same fault, for a node of several servers: adds the name of `server` to `Unreachable` and `Refused`.
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
             Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
@@ -126,7 +126,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
     }
 
-    /// True if the server says that it is no primary. The server's host name may then lead to another server by now.
+    /// True if the server says that it is no primary. By now the server's host name may lead to another server.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
@@ -261,7 +261,7 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // Here `code` is not a code, but words. `detail` says the same as these words.
+        // This `code` is the first words of the server's text. `detail` has the whole text, so `code` is not shown.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
@@ -348,7 +348,7 @@ const MEANINGS: [Meaning; 27] = {
     ]
 };
 
-/// The meaning of a reply with this code.
+/// The meaning of an error reply with this code; None if redlock does not know the code.
 fn meaning(code: &str) -> Option<&'static Meaning> {
     MEANINGS.iter().find(|(met, ..)| *met == code)
 }

@@ -75,8 +75,8 @@ impl Listeners {
         self.each.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes again on this node. The node's end of the old connection is gone, so the node did not find this
-    /// subscriber.
+    /// Subscribes again on this node, over a new connection. The node has lost the old connection, so the node's
+    /// messages do not arrive any more.
     pub(crate) fn reopen(&mut self, node: usize) {
         self.each[node] = Listener::new(self.each[node].route.clone(), &self.channel, self.patience);
     }

@@ -43,7 +43,8 @@ pub(crate) struct Local {
     directory: PathBuf,
 }
 
-/// Connects to the server, and starts it if it is not running. The future may be dropped at any time.
+/// Connects to the server, and starts the server if it is not running. `directory`: see [`Local::at`]. The future may
+/// be dropped at any time.
 pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> {
     let local = Local::at(directory).map_err(|error| io::Error::other(error.why))?;
     let mut started = false;
@@ -59,7 +60,7 @@ pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> 
 }
 
 impl Local {
-    /// The server in this directory; without a directory, the server in the user's own directory for this machine.
+    /// The server in `directory`; None: the server in the user's own directory for this machine.
     ///
     /// # Errors
     /// The fault of the directory, in words that continue the URL.
@@ -166,7 +167,8 @@ impl Local {
     /// Starts the server, and sets `started`. Does nothing if a file lock shows that the server is running or starting.
     ///
     /// # Errors
-    /// The server cannot be started. Or it has exited at once: `started` is set, but no server holds the file lock.
+    /// The server cannot be started. Or a server that this process started has exited at once: `started` is set
+    /// already, but no server holds the file lock.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
         let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         create.map_err(|error| self.unusable(&self.directory, &error))?;

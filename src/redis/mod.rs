@@ -45,7 +45,8 @@ const LISTED: usize = 24 << 20;
 /// The memory that a listed name takes beside its text, in bytes.
 const LISTED_NAME: usize = 64;
 
-/// The pause between attempts to reach a lost node, if there is no other node.
+/// The pause between attempts to reach a lost node: `RECONNECT` if the node is the only node, else
+/// `RECONNECT_ONE_OF_SEVERAL`.
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_ONE_OF_SEVERAL: Duration = Duration::from_secs(1);
 

@@ -27,7 +27,7 @@ const LATE: u32 = 2;
 /// The outcome of one request to one node.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestOutcome<A> {
-    /// The time at which the request was sent: a lease counts from then.
+    /// The time at which the request was sent. The ttl of a lease counts from this time.
     pub(crate) sent: Boot,
     pub(crate) answer: Result<A, Fault>,
 }
@@ -50,9 +50,9 @@ pub(crate) struct Node {
 /// The connection for the next request, and its state after the last request.
 enum Link {
     Missing,
-    /// All requests are answered, except perhaps a request that undoes another ([`Delivery::SameConnection`]).
+    /// All requests are answered, except perhaps a request that undoes a request ([`Delivery::SameConnection`]).
     Answering(Rc<Connection>),
-    /// The last request is not answered: a new connection replaces this one as soon as the new one is open.
+    /// The last request is not answered. A new connection, once it is open, replaces this connection.
     Silent(Rc<Connection>),
     /// The last request is not answered, and the next request must arrive behind that request.
     Ordered(Rc<Connection>),
@@ -346,7 +346,7 @@ impl Node {
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
                 Ok(answer) if answer.value.is_ok() || is_latest => return Ok(self.answered(answer)),
-                // A later attempt is still under way.
+                // This attempt has failed, but an attempt that began later is still under way.
                 _ => {}
             }
         }
@@ -441,8 +441,8 @@ impl Node {
         }
     }
 
-    /// Called when no connection could be opened. Forgets the server that a Cluster named. Returns the fault for the
-    /// report.
+    /// Called when no connection could be opened. Forgets the server that a Cluster named. Returns the fault to report:
+    /// if the node has answered before, a temporary fault.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
         if self.has_answered { fault.for_now() } else { fault }

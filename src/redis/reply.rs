@@ -19,7 +19,7 @@ pub(crate) trait FromReply: Sized {
     /// The parsed reply; none for a reply that no script gives.
     fn from_reply(reply: &Reply) -> Option<Self>;
 
-    /// True if a lease rests on this reply: then `--replicas` applies.
+    /// True if a lease rests on this reply, so that replicas have to confirm the write (`--replicas`).
     fn is_confirmation(&self) -> bool {
         false
     }

@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// Servers of a Cluster that are tried last. The seeds that are not in this list are tried first. The list has
-    /// masters that another server named, and servers that reported the Cluster as down or incomplete.
+    /// Servers of a Cluster that are tried last. The servers in the URL are tried first, except those in this list. The
+    /// list has masters that another server named, and servers that reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -45,7 +45,7 @@ impl Route {
         &self.address
     }
 
-    /// Connects and logs in. If there are several servers, returns the server's name.
+    /// Connects and logs in. Returns the name of the server, too; None if the address leads to a single server.
     ///
     /// # Errors
     /// The reason why the node cannot be reached, or the refusal of the login.
@@ -123,8 +123,9 @@ impl Route {
     }
 
     /// Handles the error of a request that a Cluster has not executed. Follows a redirection, avoids a server that
-    /// reports the Cluster as down, or waits. Returns true if the request is to be sent again. Returns false for any
-    /// other error, and after the last try. Returns false if the node is no Cluster, or if no server is known.
+    /// reports the Cluster as down, or waits. `tries`: how often the request was repeated so far. Returns true if the
+    /// request is to be sent again. Returns false for any other error, and after the last repetition. Returns false if
+    /// the node is no Cluster, or if no server is known.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.

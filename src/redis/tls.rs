@@ -18,9 +18,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
 
-/// A TLS configuration. It trusts the certificates in `ca` (PEM). Without `ca` it trusts the system's certificates,
-/// which are read once. `identity` is a certificate and its key (PEM), for servers that ask for a certificate. A
-/// failure is retried as in [`FileValue::new`].
+/// A TLS configuration. `ca`: the file (PEM) of the certificates to trust; None: the system's certificates, which are
+/// read once. `identity`: the files (PEM) of a certificate and its key, for servers that ask for a certificate; None:
+/// redlock shows no certificate. A failure is retried for as long as `patience` lasts, as in [`FileValue::new`].
 ///
 /// # Errors
 /// A file that cannot be read or used, or a system without certificates to trust.

@@ -20,7 +20,7 @@ pub(super) struct JobEnd {
 }
 
 impl JobEnd {
-    /// `status` is the command's, as in wait(2); none if the command could not be killed.
+    /// `status`: the command's status, as in wait(2); None: the command could not be killed.
     pub(super) fn of(status: Option<i32>, cause: Cause, at: Boot) -> JobEnd {
         let status = status.map(ExitStatus::from_raw);
         let (code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
@@ -39,7 +39,8 @@ impl JobEnd {
     }
 }
 
-/// The end of a run for the log of its lock. This end is sent with the release, so it cannot say how the release went.
+/// The end of a run for the log of its lock. The release sends this end, so the end cannot say how the release went.
+/// `has_run_out` and `errors` become the fields of [`End`] with these names.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
@@ -52,8 +53,8 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
 }
 
 /// For the log, the last lines that a job wrote to standard error: at most [`KEPT`] bytes in JSON. None if these lines
-/// are blank. If the last line alone is longer, its beginning is cut. `written`: all that the job wrote, or the end of
-/// that, which must be longer than `KEPT` bytes.
+/// are blank. If the last line alone is longer than `KEPT`, its beginning is cut. `written`: all that the job wrote to
+/// standard error, or the last bytes of this output, which must be more than `KEPT`.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -58,6 +58,7 @@ async fn acquire_each<'a>(
 }
 
 /// Takes one more lock, within the rest of the wait that began at `begin`, and reports the lock as acquired.
+/// `renewals`: the renewals of the leases that the run has already. The first loss of such a lease ends the wait.
 async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,
@@ -100,7 +101,8 @@ async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>
     }
 }
 
-/// Releases leases that have no job; after a signal, with a short deadline.
+/// Releases the leases of a run whose job was not started. `error`: the reason. After a signal, the release has a short
+/// deadline.
 pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
         exit @ (Exit::NOT_FOUND | Exit::CANNOT_EXECUTE) => end_for_log(JobEnd { exit, at: Boot::now() }, false, None),

@@ -1,6 +1,6 @@
 //! The guard of `acquire --while-pid PID`: a process that renews the lease as long as the watched process (PID) lives,
-//! and then releases the lease. When the lease is lost, the guard stops the watched process and its descendants by the
-//! timeline of `run`, unless the watched process may go on without the lease.
+//! and then releases the lease. When the lease is lost, the guard stops the watched process and its descendants, at the
+//! times of `run` (timeline.rs). With `--on-lost continue`, the guard stops no process.
 //!
 //! redlock forks the guard before redlock has a runtime or a connection. When the guard is ready, it tells redlock by a
 //! socket. The guard gets the lease once redlock has printed the token. The guard can do less than the keeper of a job:

@@ -91,7 +91,8 @@ impl Messages {
 
     /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
-        // --quiet has suppressed the report of the first faults. If the latest faults differ, the first are told now.
+        // --quiet has suppressed the report of the outage's first faults. If the latest faults are others, redlock
+        // tells the first faults now.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
             && self.quiet
             && first != faults

@@ -64,8 +64,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     .map_err(Error::cannot_wait)?
 }
 
-/// Runs the command under all locks. If this fails before the command starts, and the failure may heal (such as a lost
-/// lease or a missing quorum), takes all locks again, within the wait.
+/// Runs the command under all locks. If a lease is lost before the command starts, or another failure that may heal
+/// comes before the start, takes all locks again, within the wait.
 async fn run_within_wait(supervisor: &Supervisor, locks: &mut [Lock]) -> Result<Exit, Error> {
     let begin = Boot::now();
     let end = begin + supervisor.job.request.wait;
@@ -107,8 +107,8 @@ fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
     let order = Order::Start { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
-    // redlock may have been frozen since the grant. The keeper would then refuse the order, but the watchdog may go off
-    // before the refusal arrives.
+    // redlock may have been frozen since the grant. After `not_after` the keeper would refuse the order, but the
+    // watchdog may go off before the refusal arrives.
     if not_after.passed() {
         return Err(supervision.too_late());
     }

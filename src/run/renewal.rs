@@ -47,8 +47,8 @@ impl Renewer {
         }
     }
 
-    /// Notes a failed try, which began at `start`. Reports the failure if `end` has not passed, and the outage has
-    /// lasted for `patience`.
+    /// Notes a failed try, which began at `start`. Reports the failure if the outage has lasted for `patience`. After
+    /// `end`, the time at which the renewals end, reports nothing.
     fn note_failure(&self, faults: &[String], start: Boot, end: Boot, patience: Duration) {
         let (since, first) = self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
         let mut outage = Outage { since, first, faults: faults.join(", ") };
@@ -93,8 +93,8 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // The end of validity may still depend on an older confirmation by another node. Then the end has
-                    // not moved, and `retry` keeps the loop from asking at once.
+                    // The end of validity may still depend on an older confirmation by another node, and so may not
+                    // have moved. In this case `retry` keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {

@@ -63,7 +63,7 @@ impl<'a> Supervision<'a> {
             false => first.deadline(),
         };
         self.watchdog.set(first.timeline.overdue_at(deadline.kill_at));
-        // If this order does not arrive, the keeper keeps the earlier deadline.
+        // If this order does not arrive, the keeper keeps the deadline of the last order that arrived.
         self.supervisor.order(&Order::Deadline(deadline));
     }
 
@@ -151,8 +151,9 @@ impl<'a> Supervision<'a> {
         Ok(self.end_without_keeper(killed, started).await)
     }
 
-    /// The end of a job whose keeper reports nothing more. `killed` is None if the keeper died by itself. If redlock
-    /// has killed a late keeper and its job, `killed` has the loss, and the time at which the job was gone.
+    /// The end of a job whose keeper reports nothing more. `killed`: if redlock has killed a late keeper and the job,
+    /// the loss, and the time at which the job was gone; None: the keeper has ended by itself. `started`: the keeper
+    /// has reported the start of the command.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
@@ -228,7 +229,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Releases a lease. Returns the number of holds that are left, or the error of the release; None for a lost lease.
+    /// Releases the lease with the index `at`. `keep`: the lock stays taken for this time; None: the release frees the
+    /// lock. Returns the number of holds that are left, or the error of the release; None if the lease was lost.
     async fn release(
         &self,
         at: usize,
@@ -239,7 +241,7 @@ impl<'a> Supervision<'a> {
     ) -> Option<Result<u64, Error>> {
         if self.loss.get().is_some_and(|(lost, _)| *lost == at) {
             let end = End { at: end.at, errors, ..End::now(RunOutcome::Lost) };
-            // The lease is lost. So redlock does not wait long for nodes that may still have the lease.
+            // Some nodes may still have the lost lease, but redlock does not wait long for these nodes.
             within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, None, end)).await;
             return None;
         }

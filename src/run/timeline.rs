@@ -5,9 +5,10 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! If a try times out, the next try begins a step S (at most 5 s) after the beginning of that try. If a try fails
-//! sooner, the next try follows after a pause. The tries go on until TERM. So with the default grace the lease survives
-//! every outage shorter than a third of its ttl, whenever the outage begins.
+//! R is the time of the first renewal, and V the end of validity. S is a third of the time from R to TERM, but at most
+//! 5 s. If a try times out, the next try begins S after the beginning of that try. If a try fails sooner, the next try
+//! follows after a pause. The tries go on until TERM. So with the default grace the lease survives every outage shorter
+//! than a third of its ttl, whenever the outage begins.
 
 use crate::keeper::Deadline;
 use crate::lock::{less_drift, renewal_interval};
@@ -25,8 +26,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's grace, and fits the requested ttl. A re-entered lease may have a shorter ttl; the grace is
-    /// then cut to [`largest_grace`].
+    /// `grace`: the user's grace, which fits the requested ttl; None: the default. A re-entered lease may have a
+    /// shorter ttl than the requested ttl. In this case the grace is cut to [`largest_grace`].
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
@@ -209,8 +210,8 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // Finds the first attempt of this try outside the outage. If there is none before `give_up`, `attempt` then
-            // is at `give_up` or later.
+            // Finds the first attempt of this try outside the outage, and sets `attempt` to the time of this attempt.
+            // If there is no such attempt before `give_up`, `attempt` becomes `give_up` or later.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 /// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// The ttl of the racers' leases, in milliseconds. It is long: an unused lease then shows as a slow hand-over.
+/// The ttl of the racers' leases, in milliseconds. The ttl is long, so that a lease that nobody uses shows as a slow
+/// hand-over.
 const TTL_OF_RACE: i64 = 20_000;
-/// How long the servers may take until they serve again. A server may have to start, or a replica to come back.
+/// How long the servers may need after the attack until they grant locks. A server may have to start, for example.
 const HEALED: Duration = Duration::from_secs(90);
-/// The time that a busy machine may add.
+/// On a busy machine, a lock may stay taken, and keys and processes may stay, for this time beyond the longest lease.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Checks that all is as before the attack; the error says what is not.
+/// Checks that the attack has left no damage; the error names the damage.
 pub(super) fn look(place: &Place) -> Result<(), String> {
     std::thread::sleep(place.field.until_all_vote());
     serves(place)?;
@@ -90,8 +91,8 @@ fn race(place: &Place) -> Result<(), String> {
     let mut times = judge(&place.history(), place.field.remembers_until).handovers.remove(RACE).unwrap_or_default();
     times.sort_unstable();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    // A waiter that is not called looks by itself, after 200 ms on average. Over several masters the median does not
-    // count: there waiters also stand in each other's way.
+    // A waiter that is not called looks by itself (sends TAKE), after 200 ms on average. Over several masters the
+    // median does not count: tries of two waiters may collide, and are repeated after a pause.
     let soon = i64::try_from((ms(150) + slow).as_millis()).unwrap();
     if median > soon && place.field.is_one() || worst > TTL_OF_RACE / 2 {
         return Err(format!("hand-overs in calm take {median} ms (of {soon}) in the median, {worst} ms at worst"));
@@ -105,7 +106,7 @@ fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let (mut keys, processes) = (place.field.left(), tagged(&place.tag));
-        // Calls of this attack have started the servers of `local:`, which stay.
+        // Servers of `local:` have the tag of this attack, since calls of redlock have started them. They may stay.
         let left = processes.into_iter().filter(|&pid| !place.field.has(pid));
         let processes: Vec<u32> = left.collect();
         if keys.is_empty() && processes.is_empty() {
@@ -117,8 +118,8 @@ fn nothing_is_left(place: &Place) -> Result<(), String> {
                 processes.iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default());
             return Err(format!("left behind: keys {keys:?}, processes {:?}", named.collect::<Vec<String>>()));
         }
-        // A waiter that died in the line of a node stays there until a call reaches the node. On a busy machine a call
-        // may leave a node out, so the calls are repeated.
+        // A dead waiter stays in the line of a node until a `redlock run` reaches that node. On a busy machine a run
+        // may leave out a node, so the test makes the runs again.
         if keys.iter().any(|key| key.ends_with("queue")) {
             comes_free(place)?;
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The process that a mishap hits. No mishap hits both redlock and its keeper, since then nothing stops the job.
+/// The process that a mishap hits. No mishap hits both redlock and the keeper: nothing would stop the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Redlock,
@@ -26,7 +26,7 @@ pub(super) enum How {
     Stop(Duration),
 }
 
-/// Something that happens to a call, `after` its start.
+/// A signal or a standstill for a process of a call. `after`: the time from the call's start to the mishap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mishap {
     pub(super) whom: Whom,
@@ -62,7 +62,7 @@ pub(super) struct End {
     pub(super) status: Option<ExitStatus>,
     pub(super) stdout: String,
     pub(super) stderr: String,
-    /// The mishap that has hit the call.
+    /// The mishap that has hit the call; None: no mishap.
     pub(super) mishap: Option<Mishap>,
 }
 
@@ -113,7 +113,7 @@ fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Op
             return (Some(status), happened);
         }
         if let Some(due) = mishap.filter(|one| start.elapsed() >= one.after) {
-            // If the keeper or the job does not exist yet, the next turn looks for it again.
+            // If the victim (the keeper or the job) does not exist yet, the mishap comes in a later turn of the loop.
             if let Some(victim) = find(pid, due.whom) {
                 happened = mishap.take();
                 match due.how {

@@ -1,4 +1,5 @@
-//! Users of the locks while everything goes wrong: jobs, jobs inside jobs, scripts, people who revoke and look.
+//! Users of the locks while everything goes wrong: jobs, jobs inside jobs, scripts, people who revoke and look. What a
+//! job or a script does under a lock is a section. A section writes its beginning and end into the history.
 
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How many slots the lock `slots` has.
 const SLOTS: u64 = 2;
-/// The longest time that a call may take. It suffices for the longest wait, the longest section and the longest
-/// standstill together, on a busy machine too.
+/// The longest time that a call may take. Even on a busy machine, this time suffices for the longest wait, the longest
+/// section and the longest standstill together.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lock of [`Contender::come_back`], which tries to extend leases that have ended.
@@ -121,12 +122,12 @@ impl Contender<'_> {
         format!("--ttl={}ms", ttl.as_millis())
     }
 
-    /// A number for `--newest`, which grows with time. Some calls get the same number, some an outdated number.
+    /// A number for `--newest`. The numbers grow with time. Some calls get the same number, some an outdated number.
     fn number(&mut self) -> String {
         (now() / 400_000 - i64::try_from(self.chance.below(4)).unwrap()).to_string()
     }
 
-    /// The option for a single try, or for some time in line.
+    /// The option `--wait`: 0 for a single try, else for some seconds in line.
     fn wait(&mut self) -> &'static str {
         self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
     }
@@ -145,7 +146,7 @@ impl Contender<'_> {
         (words, status)
     }
 
-    /// Makes the call; a panic, a control character or an impossible status is a violation.
+    /// Makes the call. A panic, a control character in stderr, or a status that is not `possible` is a violation.
     pub(super) fn call(
         &mut self,
         what: &'static str,
@@ -159,7 +160,7 @@ impl Contender<'_> {
         let code = end.code();
         *self.arena.results.lock().unwrap().statuses.entry((what, code)).or_default() += 1;
         let unclean = |text: &str| text.chars().any(|c| c.is_control() && c != '\n');
-        // After a mishap a call may end by any signal; after a mishap of the keeper, also with 70.
+        // After a mishap a call may end by any signal. After a mishap of the keeper a call may end with status 70, too.
         let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 70));
         let panics = end.stderr.contains("panicked") || end.code() == 101 || end.code() == 134;
         if panics || unclean(&end.stderr) || !(possible.contains(&code) || of_mishap) {
@@ -231,7 +232,8 @@ impl Contender<'_> {
         self.call("run in run", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A hold inside a lease: the end of the hold is not the end of the lease.
+    /// Calls a `run --reentrant` inside a run of the same lock. The end of the inner run must not end the lease: the
+    /// outer run then enters a section of its own.
     fn reentrant(&mut self) {
         let name = self.name();
         let inner = self.section(&[(name, 'x')], "").0.join(" ");
@@ -283,7 +285,8 @@ impl Contender<'_> {
         self.work(&line, until);
         if self.chance.percent(60) {
             if self.chance.percent(40) {
-                // The lease runs out. If another contender has had the lock since, no extension may succeed.
+                // After this sleep the lease has run out. If another contender has taken the lock by then, the
+                // extension must fail.
                 sleep_until(until + i64::try_from(self.chance.time(1, 500).as_micros()).unwrap());
             }
             self.extend(&line);
@@ -293,7 +296,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Extends the lease of a section. If the extension is granted in time, enters another section.
+    /// Extends the lease that `line` names. After a success, enters another section under the extended lease.
     fn extend(&mut self, line: &Line) {
         let start = now();
         let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];
@@ -304,7 +307,7 @@ impl Contender<'_> {
     }
 
     /// Lets a lease run out. Then runs a section under a new lease of the same lock. Then tries to extend the first
-    /// lease, which must not succeed.
+    /// lease: this extension must fail.
     pub(super) fn come_back(&mut self) {
         let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
         while self.arena.goes_on() {

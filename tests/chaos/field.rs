@@ -1,4 +1,5 @@
-//! The servers under attack, and what is done to them.
+//! The servers under attack, and the faults that hit them. Contenders reach masters by ways: a way has one proxy for
+//! each master.
 
 use super::history;
 use crate::support::{
@@ -57,18 +58,23 @@ impl FromStr for Servers {
 /// Servers, with the ways to them.
 pub(super) struct Field {
     kind: Kind,
-    /// True if the servers remember their keys over a restart. If not, the quarantine covers leases from before a
-    /// restart.
+    /// True: the servers remember their keys over a restart. False: a restarted server has forgotten all leases, and a
+    /// quarantine covers these leases.
     pub(super) durable: bool,
-    /// When a server was last started again. The server has forgotten everything unless `durable`.
+    /// When a server was last started again (None: never). Unless `durable`, that server has forgotten everything.
     forgot_at: Option<Instant>,
-    /// The moment of [`history::now`] until which no server has forgotten anything.
+    /// When a server first forgot its keys, in microseconds of [`history::now`]. `i64::MAX`: no server has done so.
     pub(super) remembers_until: i64,
 }
 
 enum Kind {
-    Masters { servers: Vec<Redis>, paths: Vec<Vec<Proxy>>, clocks: Directory },
+    Masters {
+        servers: Vec<Redis>,
+        paths: Vec<Vec<Proxy>>,
+        clocks: Directory,
+    },
     Sentinel(Sentinels),
+    /// True: hash slots move to other masters. False: replicas take over from their masters.
     Cluster(Box<Cluster>, bool),
     Local(Directory),
 }
@@ -76,7 +82,7 @@ enum Kind {
 /// One thing that is done to the servers.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// A way to one server, or to all servers, misbehaves for a time.
+    /// A way to one server, or to all servers (None), misbehaves for a time.
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
     /// Every open connection on a way to one server becomes half-open.
     HalfOpen { path: usize, server: usize },
@@ -167,7 +173,7 @@ impl Field {
         directory.path().join("l")
     }
 
-    /// The faults of an attack of this length, each with its moment.
+    /// The faults of an attack of this length, each with the time from the attack's start to the fault.
     pub(super) fn plan(&self, chance: &mut Chance, length: Duration) -> Vec<(Duration, Fault)> {
         let mut plan = Vec::new();
         let lasts = SHORTEST * 5 / 4;
@@ -180,7 +186,8 @@ impl Field {
             && !self.durable
             && servers.len() > 1
         {
-            // A quorum of the servers forgets a lease. The holder is on the first way, and hears nothing meanwhile.
+            // A quorum of the servers restarts, and forgets all leases. The restarts come during an outage of the first
+            // way, so a holder on the first way cannot ask the servers meanwhile.
             let during = outages.first().map(|&at| at + lasts / 4);
             let forget = |server| (during.unwrap_or(length / 2), Fault::Restart { server, away: ms(50) });
             plan.extend((0..=servers.len() / 2).map(forget));
@@ -248,8 +255,8 @@ impl Field {
                 Fault::HalfClose { path, server, direction }
             }
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
-            // After a restart, a server that forgets is in quarantine. With more restarts, the quarantine would never
-            // end.
+            // Most restarts of a server that forgets its keys are left out: each restart begins a quarantine, and too
+            // many restarts would keep the server in quarantine for ever.
             'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
@@ -257,7 +264,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault. If the fault must be undone later, returns the delay, and the way to undo the fault.
+    /// Carries out a fault. Returns how long the fault lasts, and what ends the fault. None: nothing is left to do.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -338,7 +345,7 @@ impl Field {
         }
     }
 
-    /// Whether this process is a server that a call has started.
+    /// Whether this process is a server of `local:`, which a call of redlock has started.
     pub(super) fn has(&self, pid: u32) -> bool {
         matches!(&self.kind, Kind::Local(directory) if local_servers(directory.path()).contains(&pid))
     }

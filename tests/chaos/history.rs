@@ -1,4 +1,5 @@
-//! The history: each section writes lines, in this process or in a job (`section.c`). `judge` judges the lines.
+//! The history. A section is what a job (`section.c`) or this test does under a lock. Each section writes lines into
+//! the history, and `judge` judges these lines.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -48,11 +49,11 @@ pub(super) struct Line {
     pub(super) fence: Option<u64>,
     pub(super) token: String,
     pub(super) pid: u32,
-    /// Microseconds of [`now`].
+    /// When the event happened, in microseconds of [`now`].
     pub(super) at: i64,
     /// For a section that ends by its own clock: the time of its end, in microseconds of [`now`]. Else none.
     pub(super) until: Option<i64>,
-    /// The exit status of a job, in the line of its end.
+    /// In the line about the end of a job: the job's exit status. Else none.
     pub(super) status: Option<i64>,
 }
 
@@ -89,8 +90,8 @@ impl Line {
     }
 }
 
-/// A section whose lease nobody renews. The test does here what a script or another library would do. The section ends
-/// by its own clock.
+/// A section of this test, whose lease nobody renews. The section must end by its own clock, since redlock does not
+/// stop it. The test plays a script, or a user of another library.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,
@@ -152,7 +153,7 @@ fn flock(file: &File, how: i32) -> bool {
 /// The history of one lock, or of one slot, so far.
 #[derive(Debug, Default)]
 struct State {
-    /// The largest fencing token, and the token of its lease.
+    /// The largest fencing token, and the token of the lease that had this fencing token. None: no lease had any.
     highest: Option<(u64, String)>,
     /// The largest fencing token of leases that were not shared.
     written: u64,
@@ -169,8 +170,8 @@ pub(super) struct Judgement {
     pub(super) entered: usize,
     /// The number of sections that should have ended by their own clock, but left later.
     pub(super) late: usize,
-    /// For each lock, the milliseconds from the end of each section to the beginning of the next. Meaningful only if
-    /// all sections of the lock are exclusive.
+    /// Lock → the milliseconds from the end of each section to the beginning of the next section. These times make
+    /// sense only if all sections of the lock are exclusive.
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
@@ -194,8 +195,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // A section that stays beyond its time is late. Without renewals this is allowed. If neither of the two
-                // sections is late, the lock was granted twice.
+                // A section is late if the section is still there at `until`. A late section is no violation, since
+                // nobody renews the lease. If neither of the two sections is late, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
@@ -237,8 +238,8 @@ impl State {
         // The token of an inner hold is the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // A reader's fencing token must not be below an earlier writer's. It may be below an earlier reader's: a
-        // node that had forgotten its counter may have given that reader a larger number.
+        // A reader's fencing token must not be below an earlier writer's, but may be below an earlier reader's. (The
+        // earlier reader may have got a larger number from a node that had forgotten its counter.)
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
         if ours {

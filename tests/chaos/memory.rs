@@ -1,4 +1,5 @@
-//! Compares the memory of runs with the history that the sections have written themselves.
+//! Compares the memory of runs with the history. A section is what a job or a script does under a lock, and writes its
+//! own lines into the history.
 
 use super::Place;
 use super::contender::redlock;
@@ -17,7 +18,7 @@ const CLOCKS: i64 = 250;
 #[derive(Debug)]
 struct Told {
     name: String,
-    /// The first characters of the token.
+    /// The first eight characters of the lease's token.
     token: String,
     outcome: String,
     status: Option<i64>,
@@ -73,7 +74,7 @@ fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
             violations.push(format!("memory: {run:?}, but its sections took {lasted} ms"));
         }
     }
-    // The memory has a run as soon as the lease of the run is granted.
+    // A grant writes the run into the memory. So a durable server must know the run of each section.
     let forgotten = sections.iter().filter(|(key, _)| durable && !known.contains_key(*key));
     violations.extend(forgotten.map(|(_, lines)| format!("memory: nothing is known of the run of: {}", lines[0])));
     violations

@@ -117,7 +117,7 @@ fn as_long_as_asked() {
     assert!(failed.is_empty(), "these attacks failed: {failed:?}");
 }
 
-/// A place for an attack: its servers, its files, and the mark of its processes.
+/// The place of an attack: the servers, the files, and a tag by which the processes of the attack are found.
 struct Place {
     arena: Arena,
     tag: String,

@@ -116,7 +116,7 @@ impl Drop for RedisPy {
     }
 }
 
-/// The line of the history about a section of another library. The section must end by `until`.
+/// The line of the history about a section of another library. The section must end by `until`, a time of [`now`].
 fn line(lock: &str, token: String, until: i64) -> Line {
     Line {
         event: Event::Enter,
@@ -132,9 +132,10 @@ fn line(lock: &str, token: String, until: i64) -> Line {
     }
 }
 
-/// Lets another library have a lock from time to time.
+/// Lets a client of another library take the lock [`SHARED`] from time to time. The tokens of the client's sections
+/// begin with `who`.
 pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
-    // The server's clock may jump ahead by the allowance, so the lock may end that much before its ttl.
+    // The server's clock may jump ahead by ALLOWANCE. Then the lock expires earlier than its ttl, by ALLOWANCE.
     let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();
     let mut number = 0;
     while contender.arena.goes_on() {
@@ -158,12 +159,12 @@ pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connec
     }
 }
 
-/// The ttl of a lease that is used to its last millisecond. `JUMP`: how far the server's clock may jump in that time.
+/// The ttl of a lease that is used to its last millisecond. `JUMP`: how far the server's clock jumps during the lease.
 const USED_UP: Duration = ms(5000);
 const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
 
-/// Uses leases to their last millisecond, on a server of their own. As soon as the server has granted a lease, the
-/// server's clock jumps ahead as far as it may. Meanwhile a rival tries to get the lock, again and again.
+/// Uses leases to their last millisecond, on a server that no other contender uses. After each grant, the server's
+/// clock jumps ahead as far as README allows. All the time a rival (`press`) tries to get the lock.
 pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
     let (server, arena) = (Redis::with_clock(&[], 3_600), contender.arena);
     contender.environment.insert("REDLOCK_REDIS", server.url());
@@ -203,7 +204,7 @@ fn press(arena: &Arena, socket: &Path, name: &'static str) {
                 section.leave();
             }
             lock.release();
-            // This pause lets others get the lock too.
+            // In this pause redlock can get the lock.
             std::thread::sleep(ms(100));
         }
     }

@@ -1,12 +1,12 @@
-//! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of these names
-//! exist. Numbers in front of names are those of the code: if ARCHITECTURE.md says "400 ms
-//! (`lock/queue.rs::FIRST_LOOKS`)", then `FIRST_LOOKS` is 400 ms.
+//! Checks ARCHITECTURE.md and tests/README.md. All files, functions, types, constants, tests and mutants that the two
+//! pages name must exist. Numbers in front of names must be those of the code: with "400 ms
+//! (`lock/queue.rs::FIRST_LOOKS`)" in ARCHITECTURE.md, `FIRST_LOOKS` must be 400 ms.
 
 use regex_lite::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The form of a path that names a file, or a folder.
+/// A regular expression for the path of a file or folder.
 const PATH: &str = r"[\w/-]+(?:\.rs|\.lua|\.man|\.conf|\.sh|\.c|/)";
 const OF_ARCHITECTURE: [&str; 3] = ["src", "", "src/lock/scripts"];
 
@@ -18,13 +18,13 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The file or folder that a page means by this path.
+/// The file or folder that a page means by `path`: below the first of `folders` that has it. None: no folder has it.
 fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
     folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
 }
 
-/// The text from the definition of this name on. None if the text does not define the name. One line may define several
-/// names.
+/// The part of the text that begins with the definition of this name. None if the text does not define the name. A
+/// definition may define several names, such as `local a, b`.
 fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
     Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
@@ -52,8 +52,8 @@ fn clauses(definition: &str) -> usize {
     Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
 }
 
-/// True if the number fits the definition: an enum must have so many clauses, a constant must have this value. If the
-/// value is a time, the definition may have another unit.
+/// True if the definition has this number: as the number of clauses of an enum, or as the value of a constant. If
+/// `unit` is a unit of time, the definition may have the time in another unit.
 fn has(definition: &str, number: &str, unit: &str) -> bool {
     if definition.starts_with("enum") {
         return clauses(definition).to_string() == number;
@@ -84,8 +84,8 @@ fn numbers_in_the_architecture_are_those_of_the_code() {
     assert!(figures > 10, "{figures} are read");
 }
 
-/// "two holders, 5 (`Quarantine`)": without the clause `Quarantine`, a search of the models finds this fault after 5
-/// steps.
+/// For example, "two holders, 5 (`Quarantine`)" means: a search of the model without the clause `Quarantine` finds two
+/// holders after 5 steps. The test looks for the clause and the number in the tests of the models.
 #[test]
 fn the_models_find_the_faults_of_the_architecture_after_as_many_steps() {
     let models = ["mod.rs", "line/mod.rs", "queue/mod.rs", "queue/claims.rs", "queue/newest.rs"];
@@ -100,7 +100,7 @@ fn the_models_find_the_faults_of_the_architecture_after_as_many_steps() {
     assert!(faults > 10, "{faults} are read");
 }
 
-/// The files below this folder.
+/// The files below this folder, those in its folders included.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let each = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     each.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
@@ -114,8 +114,8 @@ fn lines_of_code(path: &Path) -> usize {
     code.lines().map(str::trim).filter(is_code).count()
 }
 
-/// The ledger: a row counts the lines of all files below the paths of the row. If several rows have a file, the file
-/// counts in the row with the longest path. The row's number may be off by a tenth.
+/// The ledger is the table of costs. A row counts the lines of all files below the paths of the row. A file below the
+/// paths of several rows counts in the row with the longest path. The number of a row may be off by a tenth.
 #[test]
 fn each_mechanism_costs_what_the_ledger_says() {
     let page = read("ARCHITECTURE.md");

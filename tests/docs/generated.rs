@@ -1,10 +1,10 @@
 //! Makes completions/ and man/ from the definition of the command line and the texts in man/src/ and completions/src/,
-//! and compares them with the files of the repository. A test does this, so that no user's build pays for it. `make
+//! and compares the results with the files of the repository. A test does this, so that users' builds need not. `make
 //! man` writes the files again. Another test checks the ACL rule in redlock.man.
 //!
 //! The texts in man/src/ are man(7) without its escapes: hyphens, tildes and quotes stand for themselves. The pages get
 //! the escapes, so that users can copy these characters from a terminal. The text before the first `.SH` of a page goes
-//! to its DESCRIPTION; `.so file` is resolved here.
+//! into the section DESCRIPTION. A line `.so FILE` is replaced by the text of the file.
 
 use crate::support::{Redis, SOON, Test, any};
 use clap_mangen::Man;
@@ -21,7 +21,7 @@ mod cli;
 const CHANGELOG: &str = include_str!("../../CHANGELOG.md");
 const REWRITE: &str = "WRITE_DOCS";
 
-/// The day that the pages show: the day of the release, by the newest heading of the CHANGELOG.
+/// The day that the manual pages show: the day of the release, from the first heading of CHANGELOG.md.
 fn date() -> &'static str {
     let heading = CHANGELOG.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
     let (version, date) = heading.split_once(", ").unwrap();
@@ -29,7 +29,7 @@ fn date() -> &'static str {
     date
 }
 
-/// A folder's files by name.
+/// The files of a folder: the text of each file by the file's name.
 type Files = BTreeMap<String, String>;
 
 #[test]
@@ -67,7 +67,8 @@ fn man_pages_are_well_formed() {
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
 
-/// A script with many kinds of calls. If a command fails, the script ends there, with that command's status.
+/// A script that makes calls of redlock of many kinds. The script ends at the first command that fails, with the status
+/// of this command.
 const ALL_OF_IT: &str = "
     set -e
     token=$(redlock acquire --name acl)
@@ -144,7 +145,8 @@ fn root(folder: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// Checks that the folder has exactly these files. With WRITE_DOCS set, writes these files instead.
+/// Checks that the folder has exactly these files, with these texts. If the variable WRITE_DOCS is set, writes the
+/// files instead.
 fn compare(folder: &str, made: Files) {
     let path = root(folder);
     if std::env::var_os(REWRITE).is_some() {
@@ -190,15 +192,15 @@ fn page(name: &str, command: &clap::Command) -> String {
     let text = text(&format!("{name}.man"));
     let start = text.find(".SH").expect("a section");
     let (description, sections) = text.split_at(start);
-    // The page has the command's own options, even those for which -h has no room.
+    // The page also has the command's options that -h leaves out for want of room.
     let full = command.clone();
     let is_command = !command.has_subcommands();
     let man = Man::new(full.mut_args(|argument| {
-        // Every command has these options; they stand in redlock(1).
+        // The page of a command hides the options that all commands have. redlock(1) describes these options.
         let is_hidden = is_command && argument.is_global_set();
         argument.hide_short_help(false).hide(is_hidden)
     }));
-    // The section NAME already has the first line of the long help.
+    // The first paragraph of the long help is left out here, since the section NAME already has it.
     let about = command.get_long_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     let about = about.split_once("\n\n").map_or("", |(_, rest)| rest);
@@ -223,8 +225,8 @@ fn page(name: &str, command: &clap::Command) -> String {
     made + &escape(sections)
 }
 
-/// One generated section, without empty lines and without the definitions that each section repeats: mandoc warns of
-/// both.
+/// One section of a page, made by clap_mangen. mandoc warns of empty lines, and of the definitions that clap_mangen
+/// repeats in each section. So `.sp` replaces the empty lines, and the definitions are left out.
 fn rendered(section: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut roff = Vec::new();
     section(&mut roff).unwrap();

@@ -19,7 +19,7 @@ const FILES: [&str; 9] = [
     "share/man/man1/redlock.1",
 ];
 
-/// Makes a copy of the binary without symbols, which take seconds to be packed. Returns the path of the copy.
+/// Makes a copy of the binary without symbols, and returns the copy's path. To pack the symbols would take seconds.
 fn built(directory: &Directory) -> String {
     let binary = directory.path().join("built");
     let strip = Command::new("strip").arg("-o").arg(&binary).arg(env!("CARGO_BIN_EXE_redlock")).status();
@@ -27,13 +27,14 @@ fn built(directory: &Directory) -> String {
     binary.to_str().unwrap().to_owned()
 }
 
-/// A call of make, in which cargo builds nothing.
+/// The call `make TARGET` for the binary at the path `binary`. `true` stands in for cargo, so nothing is built.
 fn make(target: &str, binary: &str) -> Test {
     let make = Test::of("make").args(["-s", "-C", env!("CARGO_MANIFEST_DIR"), target]);
     make.arg("CARGO=true").arg(format!("BINARY={binary}"))
 }
 
-/// Makes one of the packages and returns its file. The real cargo is called only for the licences.
+/// Makes a package by `make TARGET`, and returns the package's file, whose name has this `end`. make gets these further
+/// variables. The real cargo is called only to collect the licences.
 #[track_caller]
 fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -> PathBuf {
     let cargo = format!("#!/bin/sh\n[ \"$1\" = rustc ] || exec {} \"$@\"\n", env!("CARGO"));
@@ -42,7 +43,7 @@ fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -
     fs::create_dir_all(&out).unwrap();
     let make = make(target, &built(directory)).arg(format!("OUT={}", out.display())).args(variables);
     let make = make.arg(format!("CARGO={}", directory.path().join("cargo").display()));
-    // XZ=0 packs fast: only the contents matter here.
+    // XZ=0 packs fast. The size of the package does not matter here.
     of_the_tester(make).args(["XZ=0"]).stdout(any()).within(SOON * 12).run();
     let made = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
     let made: Vec<PathBuf> = made.filter(|path| path.is_file() && path.display().to_string().ends_with(end)).collect();
@@ -94,7 +95,7 @@ fn nothing_is_installed_before_it_is_built() {
     assert_eq!(files(directory.path()), Vec::<String>::new());
 }
 
-/// If a variable differed between targets, cargo would build crates again.
+/// All targets must call cargo with the same environment variables: otherwise cargo would build all crates again.
 #[test]
 fn a_package_is_built_as_all_else_is() {
     let directory = Directory::new();
@@ -126,8 +127,8 @@ fn the_tarball_is_unpacked_below_a_prefix() {
     has_all_licences(&texts);
 }
 
-/// The texts name every crate that redlock depends on. They also have the licences of the C library and of Rust's
-/// standard library. (The standard library contains the crate hashbrown.)
+/// Checks that the texts name every crate on which redlock depends. They must also have the licences of the C library
+/// and of Rust's standard library. (The standard library contains the crate hashbrown.)
 #[track_caller]
 fn has_all_licences(texts: &str) {
     let tree = of_the_tester(Test::of(env!("CARGO")))
@@ -163,7 +164,7 @@ fn a_crate_without_the_text_of_its_licence_is_refused() {
     collect().stdout(when("it has the text", |text| text.contains("bare 1.0.0 (MIT), LICENSE-MIT\n"))).run();
 }
 
-/// A system with nothing but dpkg's records.
+/// A directory that stands for the root of a Debian system. At first the directory has only dpkg's records.
 struct Debian {
     root: PathBuf,
 }
@@ -189,12 +190,14 @@ impl Debian {
     }
 }
 
-/// Only root can make files of root: the real root, or a user who is root in a namespace.
+/// A call of `program` as root, since only root can make files that belong to root. A user who is not root becomes root
+/// in a namespace of users.
 fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
-/// Checks that a job of the installed redlock, and a waiter for the same lock, do not notice `upgrade`.
+/// Calls `upgrade` while the installed redlock runs a job, and a second redlock waits for the job's lock. Checks that
+/// neither of the two notices the upgrade.
 #[track_caller]
 fn is_not_noticed_by_a_job(debian: &Debian, upgrade: impl FnOnce() -> Finished) {
     let (redis, program) = (Redis::start(), debian.root.join("usr/bin/redlock"));

@@ -1,5 +1,5 @@
-//! Runs examples of README.md and of the manual, almost as they stand there, on a real server. The commands that the
-//! examples mention are stubs. Examples that a test cannot run are left out.
+//! Runs the examples of README.md and of the manual pages on a real server, with few changes. Stubs replace the
+//! commands that the examples run under a lock. Examples that a test cannot run are left out.
 
 use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
@@ -20,7 +20,7 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
-/// The examples of README.md: the language stands behind the fence.
+/// The examples of README.md. The language of an example stands behind the three backquotes at the example's start.
 pub(crate) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
@@ -53,7 +53,7 @@ fn replace(text: &str, expression: &str, by: &str) -> String {
     Regex::new(expression).unwrap().replace_all(text, by).into_owned()
 }
 
-/// A server, and a directory with the commands of the examples.
+/// A server, and a directory with redlock and the stubs of the commands in the examples.
 struct Scene {
     redis: Redis,
     directory: Arc<Directory>,
@@ -69,11 +69,12 @@ impl Scene {
         Scene { redis: Redis::with_tcp(arguments), directory }
     }
 
-    /// Replaces the server and the commands in the text by those of this scene.
+    /// Replaces the addresses of servers and the paths of commands in the text by those of this scene.
     fn adapt(&self, text: &str) -> String {
         let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
         let here = format!("{}/", self.directory.path().display());
-        // Stubs stand for commands that would send something elsewhere, or are not installed.
+        // The test calls stubs of mail, curl and pg_dump: the real commands would send something to other machines, or
+        // may not be installed.
         let text =
             text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
         // The test's directory is no repository of git.
@@ -100,22 +101,22 @@ impl Scene {
             .stdout(any())
     }
 
-    /// Runs a script. It must leave a lock behind if it has --hold-at-least, and otherwise none.
+    /// Runs a script. A script with --hold-at-least must leave a lock behind. Any other script must leave no lock.
     fn script(&self, shell: &str, text: &str) {
         let mut text = self.adapt(text);
         if text.contains("local:") {
             text += "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
         }
-        // The script is called by its name, since it may start itself again.
+        // The script is a file, and not an argument of `sh -c`: some examples start themselves again by their name.
         self.directory.program("script", &text);
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
         let left = || self.redis.keys_without_the_memory().iter().any(|key| key.starts_with("redlock:"));
         let what = format!("left behind by {shell}: {}\n{text}", left());
-        // With --while-pid, the release comes only after the end of the script.
+        // With --while-pid, the lock is released only after the end of the script, so the test waits.
         eventually(SOON, &what, || left() == text.contains("--hold-at-least"));
     }
 
-    /// Runs the jobs of a crontab. Their only variables are PATH and the variables that the crontab sets.
+    /// Runs the jobs of a crontab. The environment of each job has only PATH and the variables that the crontab sets.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -131,13 +132,13 @@ impl Scene {
                 continue;
             }
             call().stdout("done\n").run();
-            // The second call stands for a host that is a little late.
+            // The second call stands for a host whose cron is a little late: the call must not run the job again.
             call().stdout("").run();
         }
     }
 
-    /// Runs the calls of redlock in a file of settings, one after the other. Each call gets the variables that earlier
-    /// calls have set.
+    /// Runs the calls of redlock that a file of settings has in it, one after the other. Each call gets the environment
+    /// variables that the calls before it have written into the file `github.env`.
     fn settings(&self, text: &str) {
         let call = r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
         let call = Regex::new(call).unwrap();
@@ -146,8 +147,8 @@ impl Scene {
             .filter_map(|found| found.get(1).or(found.get(2)))
             .map(|call| call.as_str().to_owned())
             .collect();
-        // A container's command line is in ENTRYPOINT and CMD, or in `command`. An absolute path leads into the
-        // container's image; the test takes a relative path instead.
+        // A container's command line is in ENTRYPOINT and CMD, or in `command`. Absolute paths are paths in the
+        // container's image, so the test replaces them by relative paths.
         let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[[^\]]*\])$").unwrap();
         let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
         let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();
@@ -160,7 +161,8 @@ impl Scene {
         self.script("sh", &format!("set -e\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
 
-    /// Runs each line that begins with `$`, and compares the output with the example.
+    /// Runs each command of the example (a line that begins with `$`), and compares the output with the other lines of
+    /// the example.
     fn console(&self, text: &str) {
         let text = self.adapt(text);
         let mut script = String::from("exec 2>&1; show() { before=$?; printf '%s\\n' \"$1\"; return $before; }\n");
@@ -192,8 +194,8 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// Checks the metrics in an alert. Before the first run of the lock, some of the metrics exist, but not all. After
-    /// the run, all exist.
+    /// Checks that redlock prints the metrics that an alert uses. Before the first run under the lock, redlock must
+    /// print some of these metrics, but not all. After the run, redlock must print all of them.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];
@@ -208,7 +210,7 @@ impl Scene {
     }
 
     /// Starts a job of four seconds, which takes the lock `backup` or waits for the lock. Returns once `shown` is true
-    /// for the status.
+    /// of the JSON that `status` prints about the lock.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();
@@ -217,7 +219,8 @@ impl Scene {
     }
 }
 
-/// A line of output, with holes for what differs from run to run. A number alone is a status, which does not differ.
+/// A line of an example's output, with holes (see [`like`]) for what differs from call to call. A line that is only a
+/// number below 256 gets no hole: the number is a status, which does not differ.
 fn with_holes(line: &str) -> String {
     if line.parse::<u8>().is_ok() {
         return line.to_owned();
@@ -238,14 +241,14 @@ fn with_holes(line: &str) -> String {
     .fold(line.to_owned(), |line, (what, hole)| replace(&line, what, hole))
 }
 
-/// A scene whose server is set up as the block says.
+/// A scene for this example. If the example tells of a server that evicts keys, the server of the scene evicts keys.
 fn scene_of(block: &Block) -> Scene {
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-/// Checks that the example shows exactly the picture of `night`. A comment behind the command in the example says what
-/// the marks mean.
+/// Checks that the example shows exactly the picture of `night`. In the example, a comment behind the command says what
+/// the signs in the picture mean. The call of the test leaves this comment out.
 fn picture(text: &str) {
     let (line, drawn) = text.split_once('\n').unwrap();
     let command = line.split_once(" #").map_or(line, |(command, _)| command.trim_end());

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 const CTRL_A: &str = "\x01";
 
-/// A line before TAB is pressed, and its words afterwards.
+/// Pairs of a typed line and the words of this line after TAB: each word stands in `<>`.
 const COMPLETED: [(&str, &str); 46] = [
     ("redlock st", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
-    // Names of locks.
+    // TAB completes the names of locks, but only where the subcommand takes one.
     ("redlock status bac", "<redlock><status><backup:db1>"),
     ("redlock status backup:d", "<redlock><status><backup:db1>"),
     ("redlock status my", "<redlock><status><my lock>"),
@@ -26,10 +26,10 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock log x --since 1d -n 5 ba", "<redlock><log><x><--since><1d><-n><5><backup:db1>"),
     ("redlock release x my", "<redlock><release><x><my>"),
     ("redlock doctor ba", "<redlock><doctor><ba>"),
-    // Commands.
+    // Behind `help`, TAB completes subcommands, but no names of locks.
     ("redlock help st", "<redlock><help><status>"),
     ("redlock help ba", "<redlock><help><ba>"),
-    // Options and their values.
+    // TAB completes options and their values, but only those that the subcommand accepts.
     ("redlock run x --on-l", "<redlock><run><x><--on-lost>"),
     ("redlock run x --on-lost st", "<redlock><run><x><--on-lost><stop>"),
     ("redlock status --format=j", "<redlock><status><--format=json>"),
@@ -48,7 +48,7 @@ const COMPLETED: [(&str, &str); 46] = [
     ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
     ("redlock acquire x -- redloc", "<redlock><acquire><x><--><redloc>"),
-    // The job.
+    // Behind the lock's name, TAB completes the job: first `--`, then the command and the command's arguments.
     ("redlock run x ", "<redlock><run><x><-->"),
     ("redlock run x --ttl 5s -- redloc", "<redlock><run><x><--ttl><5s><--><redlock>"),
     ("redlock run x -- ./jo", "<redlock><run><x><--><./job>"),
@@ -91,8 +91,8 @@ fn completed(terminal: &Terminal, line: &str) -> String {
     format!("<redlock>{}", rest.trim_end_matches("<end>"))
 }
 
-/// Checks that TAB turns `line` into the words `expected`. Types the line again if needed: a busy machine may be late
-/// with the names.
+/// Checks that TAB turns `line` into the words `expected`. For up to 10 s, types the line again and again: on a busy
+/// machine, the shell may get the names of locks too late.
 #[track_caller]
 fn completes(terminal: &Terminal, line: &str, expected: &str) {
     let start = Instant::now();
@@ -105,7 +105,7 @@ fn completes(terminal: &Terminal, line: &str, expected: &str) {
     }
 }
 
-/// A server with the locks whose names the shells complete.
+/// A server with three locks, whose names the shells complete.
 fn locks() -> Redis {
     let redis = Redis::start();
     acquire_for(&redis, "backup:db1", "10m");
@@ -142,7 +142,8 @@ fn fish_completes() {
     everything_is_completed_in("fish");
 }
 
-/// After `--` the command's own completion works, as after sudo. bash needs the package bash-completion for this.
+/// After `--`, the shell completes the job's arguments as it does without redlock. bash needs the package
+/// bash-completion for this.
 #[test]
 fn a_command_completes_its_own_arguments() {
     let redis = locks();
@@ -167,7 +168,7 @@ fn without_redis_names_are_missed_at_once_and_in_silence() {
         let mut redis = locks();
         let terminal = terminal(&redis, shell);
         completes(&terminal, "redlock status my", "<redlock><status><my lock>");
-        // TAB must not wait for the three seconds that a single node has by default.
+        // TAB must not take as long as the node timeout, which is three seconds by default with a single node.
         let at_once = || {
             let start = Instant::now();
             assert_eq!(completed(&terminal, "redlock status my"), "<redlock><status><my>");

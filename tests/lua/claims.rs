@@ -66,7 +66,7 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     }
     let reply = scripts.run("revoke", "by=me");
     assert_eq!((reply.word(), reply.int("members")), ("revoked", Some(7)));
-    // A lease that is granted from now on is not revoked.
+    // A lease that is granted after the revocation is not revoked.
     assert_eq!(take(&mut scripts, "", "new", "shared").word(), "granted");
     let left: Vec<String> = redis.query(&["ZRANGEBYLEX", &part("members"), "-", "+"]);
     assert_eq!(left.len(), 3, "{left:?}");
@@ -74,8 +74,8 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     let reply = scripts.run("inspect", "most=10");
     let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
     assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
-    // A second revocation covers the leases that were granted after the first revocation. This is so even if the clock
-    // was set back after the grant.
+    // A second revocation covers `new`, a lease that was granted after the first revocation. The lease now seems to
+    // begin in the future, as if the clock had been set back after the grant.
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);
@@ -92,8 +92,8 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // The last grant closes all three runs. The first two runs end at this revocation. The third run ends later, though
-    // the third lease has the earliest deadline.
+    // The grant to `td` closes the runs of `ta`, `tb` and `tc`. The runs of `ta` and `tb` ended at this revocation. The
+    // run of `tc` ends later, though the lease of `tc` has the earliest deadline.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);

@@ -44,7 +44,8 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
     for (is_held, (name, arguments)) in of_held.map(|script| (true, script)).into_iter().chain(of_free) {
         redis.query::<()>(&["FLUSHALL"]);
         if is_held {
-            // The costs are those of a second run. A first run costs more, since it creates the keys.
+            // The heads tell the costs on a lock that had a run before. The first run of a lock costs more, since the
+            // first run creates the keys.
             scripts.run("take", &format!("token=s {take}"));
             scripts.run("release", "token=s outcome=exited code=0");
             scripts.run("take", &format!("token=t {take}"));

@@ -1,4 +1,4 @@
-//! Answers to releases whose lease is not here, or whose run cannot be written.
+//! Answers to a release if the node does not have the lease, or cannot write the end of the run.
 
 use super::{Scripts, part};
 use crate::support::Redis;
@@ -25,7 +25,8 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
     redis.command(&["HSET", &part("runs"), "cut", "1"]);
     assert_eq!(told(), "unsure");
     redis.command(&["DEL", &part("runs")]);
-    // A release searches the newest SEARCHED runs. If the log has that many, this run may be among the older runs.
+    // A release searches the newest SEARCHED runs of the log. If the log has SEARCHED runs or more, the run of `t` may
+    // be among the runs that are not searched.
     log(&redis, SEARCHED - 2);
     assert_eq!(told(), "");
     log(&redis, 1);
@@ -36,7 +37,7 @@ fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended
 
 #[test]
 fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
-    // The usual end of a run, the end of a run with `once`, and the end of a run whose lease is not here.
+    // The cases are the usual end of a run, a success with `--once-per`, and a run whose lease the node has lost.
     for end in ["outcome=exited code=0", "outcome=exited code=0 once=1", "outcome=exited code=0 gone=lost"] {
         let redis = Redis::start();
         let mut scripts = Scripts::on(redis.connection());

@@ -11,8 +11,8 @@ pub(super) struct Memory {
     pub(super) ends: Scores,
     /// The run that ended last is in front.
     pub(super) log: Vec<Json>,
-    /// The runs that the last call has removed from the log, since the log was full. If several runs ended in the same
-    /// millisecond, the script may have removed a different run.
+    /// The runs that the last call has cut off the model's log, since the log was full. If several runs ended in the
+    /// same millisecond, the script may have kept one of these runs, and cut off another run.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
@@ -33,7 +33,7 @@ pub(super) fn ended_at(run: &Json) -> i64 {
     began_at(run) + number(run, "d")
 }
 
-/// Whether the end of a run counts as a success, as a failure, or not at all.
+/// Whether the end of a run counts as a success or as a failure; None: as neither.
 fn result_of(run: &Json) -> Option<&'static str> {
     match (run["o"].as_str(), run["x"].as_str()) {
         (Some("released" | "expired"), _) => None,
@@ -46,7 +46,7 @@ fn has_outcome(run: &Json) -> bool {
     ["x", "s", "o"].iter().any(|name| run[name].is_string())
 }
 
-/// True if the run has an end that a release has told. The ends lost, revoked and expired do not count.
+/// True if a release has told how the run ended. The outcomes lost, revoked and expired do not count as told.
 fn is_told(run: &Json) -> bool {
     run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
 }
@@ -61,7 +61,7 @@ fn outcome_of(word: &str, code: Option<&str>, by: Option<&str>) -> Json {
     outcome
 }
 
-/// The run with this end, which replaces an earlier end.
+/// The run with this end (ms since 1970) and this outcome. They replace the end and outcome that the run had.
 fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
     let fields = run.as_object_mut().unwrap();
     fields.retain(|name, _| !["d", "x", "s", "o", "y"].contains(&name.as_str()));
@@ -72,7 +72,7 @@ fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
 }
 
 impl Model {
-    /// The run that a RELEASE sends with its arguments; None if it sends no run.
+    /// The run that the RELEASE tells in its arguments; None: the RELEASE tells no run.
     fn told_run(&self) -> Option<Json> {
         let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
         run["b"] = json!((self.ms() - self.int("began")?).to_string());
@@ -107,7 +107,8 @@ impl Model {
         self.memory.open.remove(token)
     }
 
-    /// When `--force` freed the lock, and the outcome with the user's name. None if this run had no lease at that time.
+    /// If `--force` ended this run: the time (ms), and the outcome with the user's name. None: the run had no lease
+    /// when `--force` freed the lock. `deadline`: the end of the run's lease (ms); None: unknown.
     fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
         let forced = self.memory.runs.get("forced")?;
         let at = number(forced, "b");
@@ -134,7 +135,8 @@ impl Model {
         }
     }
 
-    /// Puts runs into the log, in the order of their ends, and keeps the newest `most` (None: all).
+    /// Puts these runs into the log, and sorts the log by the ends of the runs. Cuts the log to the newest `most` runs
+    /// (None: cuts nothing).
     fn push(&mut self, runs: Vec<Json>, most: Option<i64>) {
         let log = &mut self.memory.log;
         log.splice(0..0, runs.into_iter().rev());
@@ -147,7 +149,7 @@ impl Model {
         self.memory.cut.extend(cut);
     }
 
-    /// Keeps this run as the last run with this result, unless a run with this result ended later.
+    /// Keeps this run as the last run with this result (`success` or `failure`), unless such a run ended later.
     fn keep_last(&mut self, run: &Json, result: &'static str) {
         let runs = &mut self.memory.runs;
         if runs.get(result).map_or(0, ended_at) <= ended_at(run) {
@@ -155,7 +157,8 @@ impl Model {
         }
     }
 
-    /// Notes the success or loss of a run with `--once-per`. Keeps the two notes with the largest fencing tokens.
+    /// Notes that a run with `--once-per` has succeeded, or has lost its lease. Keeps the notes of the two runs with
+    /// the largest fencing tokens.
     fn note_once(&mut self) {
         let Some(run) = self.told_run().filter(|_| self.args.contains_key("once")) else { return };
         let (is_loss, code) = (self.arg("gone").as_deref() == Some("lost"), self.arg("code"));
@@ -190,7 +193,8 @@ impl Model {
         }
     }
 
-    /// Writes a run with its end into the log. `logged`: the place of an earlier entry of this run, which is replaced.
+    /// Writes a run with its end into the log. `logged`: the position of this run in the log, whose old entry is
+    /// removed; None: the log does not have this run yet.
     fn log_end(&mut self, run: Json, ended: i64, outcome: &Json, logged: Option<usize>) {
         let most = if logged.is_some() { None } else { Some(number(&run, "n")) };
         if let Some(at) = logged {
@@ -212,7 +216,7 @@ impl Model {
         }
     }
 
-    /// Notes a release, if the node has the lease.
+    /// Notes the release of a lease that the node has.
     pub(super) fn remember_release(&mut self, token: &str) {
         let is_unsure = self.arg("outcome").as_deref() == Some("lost") || !self.args.contains_key("began");
         self.note_once();
@@ -227,7 +231,7 @@ impl Model {
         self.keep_errors();
     }
 
-    /// Keeps the newest ten errors, one for each run.
+    /// Adds the errors that the RELEASE sends, unless errors of this run are there already. Keeps the newest ten.
     fn keep_errors(&mut self) {
         let Some(given) = self.arg("errors") else { return };
         let (given, errors) = (serde_json::from_str::<Json>(&given).unwrap(), &mut self.memory.errors);
@@ -237,7 +241,8 @@ impl Model {
         }
     }
 
-    /// Notes a release, if the node does not have the lease. Returns what the memory knows about the run.
+    /// Notes the release of a lease that the node does not have. Returns what the memory knows about the run; None: the
+    /// memory knows nothing.
     pub(super) fn remember_late(&mut self) -> Option<&'static str> {
         let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
         let known = self.told_end(&token);
@@ -269,8 +274,8 @@ impl Model {
         (ended_at(oldest) > self.ms() - self.int("ended").unwrap_or(0) - 5000).then_some("unsure")
     }
 
-    /// Corrects the end of a run whose lease was lost, or is not on this node. `late`: the lease expired before its
-    /// release.
+    /// Writes the end of a run whose lease was lost, or is not on this node. Changes nothing if the log has an outcome
+    /// of the run. `by`: the user who revoked the lease; None: nobody. `late`: the lease expired before the release.
     fn correct_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>, late: bool) {
         let deadline = self.memory.ends.get(token).copied();
         let (mut run, mut logged) = (self.take_open(token), None);
@@ -300,20 +305,20 @@ impl Model {
         }
     }
 
-    /// Notes the time of the host's call, and the call's result.
+    /// Notes the time and the result of the host's TAKE. `met`: the digit for the result (see note_visit in take.lua).
     pub(super) fn note_visit(&mut self, met: i64) {
         if self.args.contains_key("entry") {
             self.memory.visits.insert(self.args["host"].clone(), self.ms() * 10 + met);
         }
     }
 
-    /// The ms since the host's last call; None if no earlier call is known, or if the caller is a waiter.
+    /// The ms since the host's previous TAKE; None if no previous TAKE is known, or if the client is a waiter.
     pub(super) fn came_before(&self) -> Option<i64> {
         let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
         last.map(|last| self.ms() - last / 10)
     }
 
-    /// The answer to a call with `--once-per`, if the last success is recent.
+    /// The answer `ran` to a TAKE with `--once-per`, if the last success is recent. None: this TAKE may be granted.
     pub(super) fn recent_success(&self) -> Option<Json> {
         let once = self.int("once")?;
         let known = ["once", "once_before"].into_iter().filter_map(|field| self.memory.runs.get(field));

@@ -186,8 +186,8 @@ impl Scripts {
         self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))
     }
 
-    /// Tries to take the lock as a waiter that has seen a lease. `seen`: the lease's token, the server's run_id, the ms
-    /// that were left, the fencing token.
+    /// Tries to take the lock as a waiter that has seen a lease. `seen`: the lease's token, the server's run_id at that
+    /// time, the ms that are left of the lease, the lease's fencing token.
     #[track_caller]
     fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
         let [seen, run, left, fence] = seen;
@@ -286,7 +286,7 @@ fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
     let expected = [("next", "head"), ("frozen", "go")];
     assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
-    // The frozen waiter thaws, and stands before those that came later.
+    // `frozen` thaws, and with its old ticket stands in line before `late`, which came in the meantime.
     scripts.take("late", "w", "60000", "");
     let reply = scripts.take("frozen", "u", "60000", &ticket);
     assert_eq!((reply.word(), reply.int("rank"), reply.int("queued")), ("held", Some(0), Some(1)));

@@ -17,12 +17,12 @@ pub(super) const RUN_ID: &str = "this";
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is reserved for a waiter: so long that no reservation for a waiter runs out in the test.
 pub(super) const RESERVED_MS: i64 = 700_000;
-/// FENCE_MS: how long Redis keeps the counters of fencing tokens, and the runs that have not ended. LOG_MS: how long it
-/// keeps the runs that have ended.
+/// FENCE_MS: how long Redis keeps the counters of fencing tokens, and the runs that have not ended. LOG_MS: how long
+/// Redis keeps the runs that have ended.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
 const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
-/// The value of a key, and the millisecond at which the key expires.
+/// The value of a key, and the millisecond since 1970 at which the key expires (None: never).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timed<T> {
     pub(super) value: T,
@@ -31,7 +31,7 @@ pub(super) struct Timed<T> {
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    /// The server's clock.
+    /// The server's clock: µs since 1970.
     pub(super) us: i64,
     /// The value of the lock's key: a token or a mark. The outer None: the lock is free. The inner None: the key is no
     /// string.
@@ -44,21 +44,22 @@ pub(super) struct Model {
     /// Hold → time of its entry in µs; `base` → 0.
     pub(super) holds: Timed<Scores>,
     pub(super) counter: Option<i64>,
-    /// Slot → its counter; `all` → the largest of these.
+    /// Slot → its counter of fencing tokens; `all` → the largest of these counters.
     pub(super) counters: Scores,
     /// Waiter → ticket.
     pub(super) queue: Scores,
     pub(super) reserved: Option<Timed<String>>,
-    /// The register of `--newest`.
+    /// The register of `--newest`: `N ms pid host label`. None: the server has no such key.
     pub(super) newest: Option<String>,
     pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
-    /// The messages that waiters have heard: (waiter, message).
+    /// The messages that waiters have heard since the last comparison: (waiter, message).
     pub(super) heard: Vec<(String, String)>,
     pub(super) args: BTreeMap<&'static str, String>,
 }
 
-/// The result of calling the first waiter. `NotCalled`: the waiter's claim does not fit, or the lock is reserved.
+/// The result of [`Model::call_next`]. `Called` has the name of the waiter that was the first in line. `NotCalled`: the
+/// claim of the first waiter does not fit, or the lock is reserved.
 enum Next {
     Called(String),
     LineIsEmpty,
@@ -73,7 +74,7 @@ fn texts(scores: &Scores) -> Json {
     scores.iter().map(|(name, score)| (name.clone(), json!(score.to_string()))).collect()
 }
 
-/// Names in the order of their numbers.
+/// The names and numbers of a sorted set, in the order of Redis.
 pub(super) fn in_order(scores: &Scores) -> Vec<(String, i64)> {
     let mut list: Vec<_> = scores.iter().map(|(name, score)| (name.clone(), *score)).collect();
     list.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
@@ -90,7 +91,7 @@ impl Model {
         Model { us, ..Model::default() }
     }
 
-    /// Deletes a key, as a person may, by DEL.
+    /// Deletes this key, as if somebody had deleted the key by hand.
     pub(super) fn delete(&mut self, key: &str) {
         match key {
             "lock" => self.lock = None,
@@ -104,13 +105,14 @@ impl Model {
         }
     }
 
-    /// Forgets everything but the listeners, as a server after FLUSHALL.
+    /// Forgets all keys, as FLUSHALL does. Waiters that listen go on listening.
     pub(super) fn forget_all(&mut self) {
         let listening = std::mem::take(&mut self.listening);
         *self = Model { listening, ..Model::new(self.us) };
     }
 
-    /// Makes one call of a script. A field that is null in the result is missing in the script's answer.
+    /// Changes the model as a call of this script changes the server; `args` has the arguments. Returns the script's
+    /// answer. A field that is null in the result is missing in the script's answer.
     pub(super) fn call(&mut self, script: &str) -> Json {
         self.sweep();
         match script {
@@ -152,7 +154,8 @@ impl Model {
         self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
     }
 
-    /// Whether this token has the lock. An empty value, which others may write, is no token.
+    /// Whether this token has the lock. An empty token never has the lock, although another library may have written
+    /// an empty value.
     pub(super) fn has(&self, token: &str) -> bool {
         match self.held_claim() {
             Some(_) => self.members.value.contains_key(token),
@@ -172,8 +175,8 @@ impl Model {
         }
     }
 
-    /// The record of this lease; empty if another library took the lock. If all members were revoked, the record has
-    /// the field `revoked`.
+    /// A copy of the record of this token's lease; empty if another library took the lock. If the lease was revoked
+    /// together with all other leases, the copy has the field `revoked`.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -184,7 +187,7 @@ impl Model {
         record
     }
 
-    /// Who has revoked the lease of this record, alone or together with all other leases. None if nobody has.
+    /// The user who has revoked the lease of this record, or all leases at once. None: nobody has revoked the lease.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -225,7 +228,7 @@ impl Model {
         holder
     }
 
-    /// An answer with all holders. (The test has no more holders than fit into an answer.)
+    /// An answer with this outcome and all holders. (A script names 10 holders at most. The test never has more.)
     fn with_holders(&self, outcome: &str) -> Json {
         let live = &self.members.value;
         match (self.held_claim(), self.value()) {
@@ -238,7 +241,7 @@ impl Model {
         }
     }
 
-    /// Adds the facts about the node to an answer.
+    /// Adds two fields to an answer: the node (uptime and run_id), and the longest ttl of a member.
     fn with_facts(&self, mut answer: Json) -> Json {
         (answer["node"], answer["longest"]) = (node(), json!(self.longest()));
         answer
@@ -278,13 +281,13 @@ impl Model {
         }
     }
 
-    /// Lets the lock and its record end at this millisecond.
+    /// Makes the keys `lock` and `lease` expire at the millisecond `ends`.
     fn end_at(&mut self, ends: i64) {
         self.lock.as_mut().unwrap().ends = Some(ends);
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// Lets the lock's keys end with the lease that ends last. Deletes these keys if there is no member.
+    /// Makes the lock's keys expire at the latest deadline of a member. Deletes these keys if no member is left.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -295,7 +298,7 @@ impl Model {
         }
     }
 
-    /// Forgets the members that have run out, as each script does.
+    /// Forgets the members whose leases have run out. Each script begins with this.
     fn sweep(&mut self) {
         if self.held_claim().is_none() {
             return;
@@ -308,7 +311,7 @@ impl Model {
         }
     }
 
-    /// Makes a member last for this ttl from now.
+    /// Makes the member `token` last for `ttl` ms from now.
     fn expire(&mut self, token: &str, ttl: i64) {
         let ends = self.ms() + ttl;
         self.members.value.insert(token.to_owned(), ends);
@@ -360,7 +363,7 @@ impl Model {
         }
     }
 
-    /// Makes a lease last for this ttl at least, and returns the ms left.
+    /// Makes the lease of `token` last at least `ttl` ms from now. Returns the ms left (-1: the lease never expires).
     fn lengthen(&mut self, token: &str, ttl: i64) -> i64 {
         let left = self.until_end(token);
         if left < 0 || left >= ttl {
@@ -377,8 +380,8 @@ impl Model {
         ttl
     }
 
-    /// Extends the call's lease, and returns the ms left. A kept lease is not extended. The ttl comes from the call,
-    /// else from the grant, else it is the default.
+    /// Extends the lease of the call's token, and returns the ms left. A lease that is kept after its job is not
+    /// extended. The ttl is the argument `ttl`, else the ttl in `record`, else the argument `default`.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         if record.contains_key("kept") {
@@ -404,7 +407,7 @@ impl Model {
         self.holds.ends = self.lock.as_ref().unwrap().ends;
     }
 
-    /// A score behind all `scores`: the time in µs, or the largest score + 1 if that is larger.
+    /// A score that is larger than all `scores`: the time in µs, but at least the largest score + 1.
     fn behind_all(&self, scores: &Scores) -> i64 {
         self.us.max(scores.values().max().map_or(0, |last| last + 1))
     }
@@ -433,7 +436,7 @@ impl Model {
     }
 }
 
-/// The line.
+/// Which waiter is called, and when.
 impl Model {
     /// True if a lease with this claim may be granted beside the present leases.
     fn fits(&self, claim: &str) -> bool {
@@ -451,7 +454,7 @@ impl Model {
         in_order(&self.queue).into_iter().next().map(|(waiter, _)| waiter)
     }
 
-    /// Sends the waiter a message; returns whether the waiter hears it. Drops a dead waiter.
+    /// Sends the waiter this message (`go` or `head`). If the waiter is dead, drops the waiter, and returns false.
     fn tell(&mut self, waiter: &str, what: &str) -> bool {
         if self.listening.contains(waiter) {
             self.heard.push((waiter.to_owned(), what.to_owned()));
@@ -470,7 +473,8 @@ impl Model {
     }
 
     /// Calls the first live waiter in line, if its claim fits. Calls nobody if the lock is reserved already. `me`: the
-    /// waiter that asks. If this waiter is the first, it is taken out of the line, but not called.
+    /// waiter that sends the request; None: the client does not wait. If `me` is the first in line, `me` leaves the
+    /// line without being called.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -498,7 +502,7 @@ impl Model {
     }
 }
 
-/// The scripts.
+/// What each script does and answers.
 impl Model {
     fn take(&mut self) -> Json {
         let freed = self.undo_earlier();
@@ -560,8 +564,8 @@ impl Model {
         self.beside(&reserved)
     }
 
-    /// A take while the lock is not reserved: grants if the line is empty, else calls the first in line, which may be
-    /// the waiter that asks.
+    /// Answers a TAKE while the lock is not reserved. Grants if no live waiter is in line, or if `me` is the first in
+    /// line. Else calls the first live waiter. `me`: the waiter that sends the TAKE; None: the client does not wait.
     fn take_or_call(&mut self, me: Option<String>) -> Json {
         if self.queue.is_empty() {
             return self.granted();
@@ -577,8 +581,9 @@ impl Model {
         }
     }
 
-    /// A take while the lock is reserved for another waiter: grants if there is room for both leases and the line is
-    /// empty, else refuses.
+    /// Answers a TAKE while the lock is reserved for another client. Grants if both clients want a shared lease, or if
+    /// both want a slot. But there must be room for both leases, and the line must be empty. Else refuses. `reserved`:
+    /// the other client, by the name of a waiter or the token of a holder.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };
@@ -594,7 +599,7 @@ impl Model {
         self.newest.as_ref()?.split(' ').next()?.parse().ok()
     }
 
-    /// Raises the register of `--newest` to the number of this call, if that number is larger.
+    /// Writes the number of this call into the register of `--newest`, if the register has no number or a smaller one.
     fn raise_newest(&mut self) {
         if self.int("newest") > self.largest() {
             let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
@@ -607,8 +612,9 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // The fencing token of a slot exceeds the slot's counter and the lock's. The fencing token of a writer exceeds
-        // the lock's counter and that of all slots. A re-creation compares the fencing token with the same counters.
+        // The fencing token of a slot exceeds the slot's counter and the lock's counter. The fencing token of an
+        // exclusive lease exceeds the lock's counter and all slots' counters. With a single node, `recreate` refuses a
+        // lease whose fencing token is below one of these counters.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -653,7 +659,8 @@ impl Model {
         answer
     }
 
-    /// Reserves the lock for a lease that the waiter remembers, if the server has lost this lease in a restart.
+    /// The waiter that sends the TAKE may remember a lease (`seen`). If the server has lost this lease in a restart,
+    /// reserves the lock for the holder of the lease.
     fn keep_for_holder(&mut self) {
         let (Some(token), Some(left)) = (self.arg("seen"), self.int("seen_left")) else { return };
         let (fence, is_shared) = (self.int("seen_fence").unwrap(), self.args["seen_claim"] == "shared");
@@ -681,8 +688,9 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Two results: whether the call's token has the lease; and the hold of the call. The hold is None if `TOKEN.HOLD`
-    /// as a whole is another library's token.
+    /// Returns whether the call's token has the lock, and the hold that the call names. The hold is None if the call
+    /// names no hold. Another library's token may look like `TOKEN.HOLD`. If that token has the lock, the result is
+    /// true and None.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =
@@ -825,7 +833,7 @@ impl Model {
         json!({"outcome": "released"})
     }
 
-    /// Keeps the lease for this time after the end of its job.
+    /// Makes the lease of an ended job last for `keep` ms from now. A kept lease that ends earlier stays as it is.
     fn keep(&mut self, token: &str, keep: i64) {
         if self.own_record(token).contains_key("kept") && self.until_end(token) <= keep {
             return;
@@ -899,7 +907,7 @@ impl Model {
         "released"
     }
 
-    /// Revokes all leases, and ends those that are kept after their jobs.
+    /// Revokes the leases of all members. Ends each lease that is kept after the end of its job.
     fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;
@@ -944,9 +952,9 @@ impl Model {
     }
 }
 
-/// The keys in Redis.
+/// The keys that the scripts must leave in Redis.
 impl Model {
-    /// All keys by their names, each with its content and the ms left.
+    /// Name of a key → its content, and the ms until the key expires (-1: never).
     pub(super) fn keys(&self) -> BTreeMap<String, (Json, i64)> {
         let left = |ends: Option<i64>| ends.map_or(-1, |ends| ends - self.ms());
         let (members, holds, memory) = (&self.members, &self.holds, &self.memory);

@@ -17,7 +17,8 @@ const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 /// These ttls are far apart, so a key's PTTL shows which ttl was set.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
-/// The time that a busy machine may take from a seed's first call to its last.
+/// By how much the time until a key expires may differ from the model. A busy machine may take this long for the calls
+/// of one seed.
 const SLACK_MS: u64 = 20_000;
 /// The weight of a script, its name, and its arguments. NAME=A|B: each call has the argument NAME; the value is A or B.
 /// NAME:P=A|B: P % of the calls have the argument NAME.
@@ -83,8 +84,9 @@ const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = '
     end
     return all";
 
-/// The first lines of each script. They fix INFO and nonces, and take the time from the argument `clock`. They lower
-/// PTTL by 1 ms, so that PTTL is always below a ttl that was just set.
+/// Lua code that the test puts in front of each script. The script then gets the time from the argument `clock`, and
+/// fixed values from INFO and from the hash function. PTTL returns 1 ms less than the server does: the result is always
+/// below a ttl that the script has set a moment before.
 pub(super) fn known_server() -> String {
     format!(
         "local server, clock = redis, nil
@@ -235,8 +237,8 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the arguments of a release fit together. A release with both `began` and `entry` tells of a run: `redlock
-    /// run` sends such a release. Any other release tells of no run: `redlock release` sends such a release.
+    /// Makes the arguments of a RELEASE fit together. The RELEASE of `redlock run` describes the run by `began` and
+    /// `entry`. The RELEASE of `redlock release` describes no run, and has neither `once` nor `errors`.
     fn tell_run(&mut self) {
         let fence = self.chance.below(9).to_string();
         let args = &mut self.model.args;
@@ -276,7 +278,7 @@ impl Run<'_> {
         let others = |value: Option<&str>, ends| Some(Timed { value: value.map(str::to_owned), ends });
         match self.chance.below(24) {
             0..9 => {
-                // The lease runs out, or keys are deleted by hand.
+                // These keys vanish: an exclusive lease has run out, or somebody has deleted the keys by hand.
                 let lease = ["lock", "lease", "holds"];
                 let keys = [
                     &lease,
@@ -385,7 +387,7 @@ impl Run<'_> {
         }
     }
 
-    /// Accepts any order of runs that ended in the same millisecond: the model's log takes the order of the real log.
+    /// Accepts any order of runs that ended in the same millisecond: the model takes the order of the log in Redis.
     fn settle_the_log(&mut self, actual: Option<&Vec<Json>>) {
         let memory = &mut self.model.memory;
         let cut = std::mem::take(&mut memory.cut);
@@ -397,8 +399,9 @@ impl Run<'_> {
     }
 }
 
-/// A kind of calls. With `alive`, waiters live and die by chance; else all are dead. With `has_plain_way`, the scripts
-/// use their code for the plain case; else they treat the plain case like all others.
+/// The kind of calls that a test makes. `alive`: waiters live and die by chance; false: all waiters are dead.
+/// `has_plain_way`: the scripts use their special code for the plain case (an exclusive lease, an empty line); false:
+/// the scripts use their general code in all cases.
 struct Calls {
     described: &'static [Described],
     claims: &'static [&'static str],
@@ -406,7 +409,7 @@ struct Calls {
     has_plain_way: bool,
 }
 
-/// The number of calls and other changes with each seed.
+/// How many steps the test makes with each seed. A step is a call of a script, or another change.
 const CALLS: usize = 250;
 
 /// Compares the scripts with the model, for each of these seeds.

@@ -52,7 +52,7 @@ fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     assert_eq!(scripts.recreate("t", ANOTHER_RUN).word(), "restarted");
     assert_eq!(scripts.recreate("t", "").word(), "extended");
     assert_eq!(scripts.run("revoke", "by=me force=1").word(), "released");
-    // Without a run_id no restart can be recognized.
+    // Where INFO is refused, the script has no run_id, notices no restart, and reserves nothing for the holder.
     let seen = ["t", ANOTHER_RUN, "60000", "9999999999999"];
     assert_eq!(scripts.take_remembering("third", "v", seen).word(), "granted");
 }
@@ -87,8 +87,8 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");
     assert_eq!(scripts.run("recreate", &back).word(), "extended");
     assert!(!redis.exists(&part("reserved")));
-    // The counter has reached the fencing token that the waiter saw: this shows that the holder has been back. So after
-    // the release, the lock is not reserved for the holder again.
+    // After the release, the waiter's TAKE does not reserve the lock for the holder a second time. The counter of
+    // fencing tokens has reached the fencing token that the waiter saw, which shows that the holder was back.
     assert_eq!(scripts.run("release", "token=t hold=base"), word("released"));
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]).word(), "granted");
 }

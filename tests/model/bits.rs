@@ -1,4 +1,4 @@
-//! States packed into a few words: a search keeps millions of them.
+//! Packs each state of a search into a few words of 64 bits, because a search keeps millions of states.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ pub(super) trait Packable: Copy + Debug {
     fn unpack(words: &Self::Words) -> Self;
 }
 
-/// One word is enough for most states.
+/// A state that is a [`Field`] is packed into one word.
 impl<T: Field + Debug> Packable for T {
     type Words = [u64; 1];
 
@@ -23,15 +23,16 @@ impl<T: Field + Debug> Packable for T {
     }
 }
 
-/// Fields of a few bits, one behind the other.
+/// A word that is filled with fields, from the lowest bit up. `at`: how many bits are filled. A read takes the lowest
+/// field out of the word.
 #[derive(Default)]
 pub(super) struct Bits {
     word: u64,
     at: u32,
 }
 
-/// A value that fits into a part of a word. `width`: the bits of the value, or of each item of an array. A structure
-/// ignores `width`.
+/// A value that fits into a part of a word. `width`: the number of bits of the value; for an array, of each item. A
+/// structure ignores `width`: each of its fields has its own width.
 pub(super) trait Field: Copy {
     fn put(self, bits: &mut Bits, width: u32);
     fn get(bits: &mut Bits, width: u32) -> Self;
@@ -87,7 +88,7 @@ impl<T: Field + Default, const N: usize> Field for [T; N] {
     }
 }
 
-/// An enum of a few variants; the first variant is the default.
+/// Declares an enum that can be packed into a word. The first variant is the default.
 macro_rules! variants {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident),* $(,)? }) => {
         $(#[$doc])*
@@ -108,7 +109,8 @@ macro_rules! variants {
     };
 }
 
-/// A structure of fields. A field has a width in bits, unless the field is a structure, or an array of structures.
+/// Declares a structure that can be packed into a word. The number behind `=` is the width of the field in bits; of an
+/// array, the width of each item. A field that is a structure, or an array of structures, has no such number.
 macro_rules! packed {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty $(= $width:literal)?),* $(,)? }) => {
         $(#[$doc])*

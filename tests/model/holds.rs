@@ -1,8 +1,9 @@
-//! A model of releases that name no hold: each must end the right hold. A node may get a release more than once. One of
-//! several nodes may not know that there is an inner hold.
+//! A model of a lease with two holds, and of releases that name no hold. The outer hold took the lock, and the inner
+//! hold is a re-entry. The client wants to end the inner hold only.
 //!
-//! The promise: a release ends one hold, and the lease ends with the last hold. As long as the outer job relies on the
-//! lease, no rival has a quorum.
+//! A node may get the release more than once. With several nodes, one node may not know the inner hold.
+//!
+//! What must hold: as long as the outer job relies on the lease, no rival has a quorum.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, goes_wrong, is_clean};
@@ -13,13 +14,15 @@ const NODES: usize = 3;
 variants! {
     /// The rule for a release that names no hold.
     Rule {
-        /// One node: the release ends nothing, and the client then names the inner hold. Several nodes: the client asks
-        /// all nodes first, and names one hold to all of them.
+        /// One node: a release that names no hold ends no hold. The node answers with the id of the inner hold, and the
+        /// client sends a release that names the inner hold. Several nodes: the client first asks all nodes for the
+        /// newest hold. The client's release names this hold on all nodes.
         Named,
-        /// Each copy of the release ends the newest hold.
+        /// A release ends the newest hold that the node knows. A second copy of the release ends one more hold.
         Newest,
-        /// Several nodes: each node decides by itself. A node that does not know the inner hold ends the outer hold. A
-        /// node that knows the inner hold ends nothing, and the client then names the inner hold.
+        /// Several nodes get a release that names no hold, and each node decides by itself. A node that knows only the
+        /// outer hold ends the outer hold. A node that knows the inner hold ends no hold, and answers with the id of
+        /// the inner hold. The client's next release names the inner hold.
         NamedByEach,
     }
 }
@@ -39,10 +42,11 @@ packed! {
 packed! {
     State {
         nodes: [Node; NODES],
-        /// The inner hold has been entered, and no release has arrived yet. `said`: how many releases have arrived.
+        /// The client has entered the inner hold, and no release has arrived at a node yet.
         inside: bool = 1,
+        /// How many releases of the inner hold have arrived, on all nodes together.
         said: u8 = 2,
-        /// The client knows which hold to name.
+        /// A node has told the client the id of the inner hold, so the client's releases name the inner hold.
         named: bool = 1,
     }
 }
@@ -54,7 +58,7 @@ struct Holds {
 }
 
 impl Holds {
-    /// A release of the inner hold arrives. `named`: the release names this hold.
+    /// A release that is meant for the inner hold arrives at the node `at`. `named`: the release names the inner hold.
     fn release(self, state: &mut State, at: usize, named: bool) {
         let node = &mut state.nodes[at];
         if !node.ours {
@@ -62,7 +66,7 @@ impl Holds {
         }
         match self.rule {
             Rule::Named | Rule::NamedByEach if node.entered && !named => state.named = true,
-            // Only the outer hold, which took the lock, is left.
+            // The node knows only the outer hold. The release ends the outer hold, and the node deletes the lease.
             Rule::Newest if !node.entered => *node = Node { counted: node.counted, ..Node::default() },
             Rule::NamedByEach if !node.entered && !named => *node = Node { counted: node.counted, ..Node::default() },
             _ => node.entered = false,
@@ -100,7 +104,8 @@ impl Space for Holds {
             into.push(self.check(&next).map(|()| next));
         };
         if !state.inside && state.said == 0 {
-            // The inner hold is entered on any quorum.
+            // The client enters the inner hold, if a quorum of the nodes still has the lease. `missed`: the node that
+            // the request does not reach; None: the request reaches all nodes.
             for missed in (0..self.nodes).map(Some).take(if self.nodes > 1 { self.nodes } else { 0 }).chain([None]) {
                 let reached = |at: usize| Some(at) != missed;
                 let has = (0..self.nodes).filter(|&at| reached(at) && state.nodes[at].ours).count();
@@ -114,7 +119,7 @@ impl Space for Holds {
                 }
             }
         }
-        // The release may reach any node at any time, and more than once.
+        // A release of the inner hold may arrive at any node, and at any time. At most three releases arrive.
         if (state.inside || state.said > 0) && state.said < 3 {
             let names = self.nodes > 1 && self.rule == Rule::Named || state.named;
             for at in 0..self.nodes {

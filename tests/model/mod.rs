@@ -1,5 +1,7 @@
-//! Models of clients and nodes, around the program's own arithmetic: a search goes through everything that can happen
-//! within bounds. If a clause is left out, the search must find the fault that the clause prevents.
+//! Models of clients and nodes. The models use redlock's own files for quorums, re-creation and fencing tokens.
+//!
+//! The bounds of a search say what may happen, and how often. The search visits every state that can be reached. If a
+//! clause (one rule of redlock) is left out, the search must find the fault that the clause prevents.
 
 #[path = "../../src/lock/fencing.rs"]
 mod fencing;
@@ -21,22 +23,29 @@ mod tokens;
 use lease::{Bounds, Claim, Held, Without, without};
 use search::{MOST, is_clean, is_clean_so_far, search};
 
-/// Two clients and three nodes, one of which may restart. The first client has the lock on all nodes, and the second
-/// client tries once to take the lock.
+/// Two clients and three nodes. The first client has the lock on all nodes. The second client tries once to take the
+/// lock. One restart may happen.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
-/// As [`TWO`], but the first client may have the lock on a quorum only.
+/// Two clients and three nodes. The first client has the lock on two or three nodes. The second client tries once to
+/// take the lock. One restart may happen.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
-/// `release --force` against one client, on nodes that do not restart.
+/// `release --force` deletes the lease of the only client, which has the lock on two or three of the three nodes. No
+/// node restarts.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
-/// As [`FORCE`], on nodes that may restart, but forget nothing.
+/// `release --force` deletes the lease of the only client, which has the lock on two or three of the three nodes. Two
+/// restarts may happen. A node that restarts forgets nothing, and is quarantined for one tick.
 const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
-/// As [`FORCE_RESTARTED`], without a quarantine; the client has the lock on all nodes.
+/// `release --force` deletes the lease of the only client, which has the lock on all three nodes. Two restarts may
+/// happen. A node that restarts forgets nothing, and is not quarantined.
 const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
-/// As [`FORCE`], but the client has the lock on all nodes, and a second client tries once to take the lock.
+/// `release --force` deletes the lease of the first client, which has the lock on all three nodes. The second client
+/// tries once to take the lock. No node restarts.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
-/// One node, which may restart twice, and forgets everything each time.
+/// One node, which may restart twice, and forgets everything at each restart. The first client has the lock. The second
+/// client tries once to take the lock.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
-/// Nobody has the lock. The first client tries once to take the lock. The second client tries twice. No node restarts.
+/// At the start nobody has the lock. The first client may try once to take the lock, the second client twice. No node
+/// restarts.
 const TAKING: Bounds = Bounds {
     ttl: [1, 1],
     restarts: 0,
@@ -47,14 +56,17 @@ const TAKING: Bounds = Bounds {
     ..TWO
 };
 
-/// Each client tries once to take the lock.
+/// At the start nobody has the lock. Each client may try once to take the lock. No node restarts.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// As [`ONE_TRY`], but the first client may try twice. When a client gives up, its keys are not deleted: they expire.
+/// At the start nobody has the lock. The first client may try twice to take the lock, the second client once. A client
+/// that gives up a try, or releases the lock, does not delete its keys: the keys expire.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
-/// As [`MISSED`], with leases and a quarantine of one tick.
+/// The first client has the lock on two or three of the three nodes. The second client tries once to take the lock. One
+/// restart may happen. Each lease, and the quarantine after a restart, lasts one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
-/// The first client reads, and the second client writes. In [`WRITER`] the first writes, and the second reads.
+/// The claims of the first and of the second client. A client with a shared claim is a reader, a client with an
+/// exclusive claim is a writer.
 const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
 const READERS: [Claim; 2] = [Claim::Shared; 2];
 const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
@@ -208,11 +220,13 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// A search with five nodes ends after this number of states. By then it must have searched this number of steps.
+/// For each search with five nodes: the number of states after which the search stops, and the number of steps that the
+/// search must have completed by that time. With LARGE_MODELS both numbers are larger.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Five nodes, as far as the search reaches. Either two clients try to take the lock. Or the first client has the lock
-/// on at least three nodes, the second client tries to take the lock, and two restarts may happen.
+/// Searches the first states of models with five nodes. In two models both clients try once to take the lock. In a
+/// third model the first client has the lock on three nodes or more, the second client tries once to take the lock, and
+/// two restarts may happen.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };
@@ -222,7 +236,7 @@ fn five_nodes_are_like_three() {
     without(Without::Quarantine, Bounds { nodes: 5, ..MISSED }, TWO_HOLDERS, 6);
 }
 
-/// The larger bounds: 29 million states.
+/// Runs only if the variable LARGE_MODELS is set: the searches see 29 million states.
 #[test]
 fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {

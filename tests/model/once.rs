@@ -1,61 +1,66 @@
-//! The success that `--once-per` asks for, as one node keeps it. A run sends words to the node. The word "success" says
-//! that the run has succeeded. The word "loss" takes the success back. Words may come late, more than once, and in any
-//! order.
+//! The successful runs that `--once-per` asks for, as one node keeps them. A run sends words to the node. The word
+//! "success" says that the run has succeeded. The word "loss" takes the success back. Words may come late, more than
+//! once, and in any order. The node keeps the two newest runs that have sent words, even if they have a loss. The
+//! newest run is in the field `once`, the second newest in the field `once_before`.
 //!
-//! What must hold: of all runs with a success and without a loss, the node finds the newest. Exception: if the two
-//! newest runs of which the node has heard both have a loss, the node may find no run. A repeated word changes nothing.
-//! A success that comes after a loss of the same run changes nothing.
+//! What must hold:
+//!
+//! * Of all runs with a success and without a loss, the node finds the newest. Exception: the node may find no run if
+//!   the two newest runs that have sent words both have a loss.
+//! * A repeated word changes nothing.
+//! * A success that comes after a loss of the same run changes nothing.
 
 use super::bits::{Field, packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
 
 const RUNS: u8 = 4;
 
-/// The clause of the script's rule (`note_once` in release.lua) that a search leaves out.
+/// The clause of `note_once` in release.lua that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// If a run is kept already, its success changes nothing.
+    /// If the node keeps a run already, the word "success" of this run changes nothing.
     Again,
-    /// A run takes the first place only from an older run.
+    /// A run becomes `once` only if the run is newer than the present `once`.
     NewerThanOnce,
-    /// A run that loses the first place gets the second place.
+    /// When a newer run becomes `once`, the run that was `once` becomes `once_before`.
     KeepsReplaced,
-    /// A run that is older than the first, and newer than the second, takes the second place.
+    /// A run that is older than `once`, and newer than `once_before`, becomes `once_before`.
     Between,
-    /// A run that is older than both kept runs takes no place.
+    /// A run that is older than both `once` and `once_before` is not kept.
     NewerThanBefore,
-    /// A loss is noted for the second of the kept runs, too.
+    /// The word "loss" counts for the run in `once_before`, not only for the run in `once`.
     LossOfEither,
-    /// A run with a loss keeps its place.
+    /// When a kept run sends the word "loss", the node still keeps the run.
     LossStays,
-    /// A loss is kept even if no success of its run was told before.
+    /// The node keeps a run even if the first word of this run is "loss".
     LossFirst,
-    /// Runs are compared by fencing token, not by the age that a word tells: by this age, a run whose word comes late
-    /// would look too new.
+    /// The node compares runs by fencing token, not by the time at which each run began. A word tells the run's age, so
+    /// a late word would make the run look too new.
     ByFence,
 }
 
 bounds! { Bounds {} }
 
 variants! {
-    /// What the node was told of a run. If it was told both a success and a loss, the loss counts.
+    /// The words that a run has sent to the node. `Loss`: at least one word was "loss". `Success`: all words were
+    /// "success".
     Told { Nothing, Success, Loss }
 }
 
 packed! {
-    /// A run that the node keeps, or that sends a word. The number 0 stands for no run.
+    /// A run that the node keeps, or that sends a word to the node. If `number` is 0, there is no run.
     Run {
         number: u8 = 3,
         lost: bool = 1,
-        /// The number by which runs are compared.
+        /// Of two runs, the run with the larger `order` counts as the newer run.
         order: u8 = 4,
     }
 }
 
 packed! {
     State {
-        /// The runs in the fields `once` and `once_before`.
+        /// The two runs that the node keeps: first `once`, second `once_before`.
         kept: [Run; 2],
         /// How many runs have begun.
         begun: u8 = 3,
@@ -64,7 +69,7 @@ packed! {
 }
 
 impl Bounds {
-    /// Notes a word as the script does.
+    /// Changes the kept runs as `note_once` in release.lua does. `word`: the run that sends a word to the node.
     fn note(&self, kept: &mut [Run; 2], word: Run) {
         if let Some(at) = kept.iter().position(|run| run.number == word.number) {
             if !word.lost && !self.is(Without::Again) || at == 1 && self.is(Without::LossOfEither) {
@@ -88,9 +93,11 @@ impl Bounds {
         }
     }
 
-    /// A word of this run arrives.
+    /// The node gets a word of the run `number`. `lost`: the word is "loss"; false: the word is "success". `is_late`:
+    /// the word was under way for a long time.
     fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Checked {
-        // Without `ByFence`, a word tells the age of its run. The server's clock minus this age is the run's `order`.
+        // Without the clause `ByFence`, the node computes when the run began: the server's clock minus the run's age,
+        // which is in the word. This moment is the run's `order`. A late word makes the moment too late.
         let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
         let order = if self.is(Without::ByFence) { age } else { number };
         let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);
@@ -109,7 +116,7 @@ fn check(state: &State) -> Checked {
     let newest_first: Vec<(u8, Told)> = told.collect::<Vec<_>>().into_iter().rev().collect();
     let are_both_lost = newest_first.len() > 1 && newest_first[..2].iter().all(|(_, told)| *told == Told::Loss);
     let success = newest_first.iter().find(|(_, told)| *told == Told::Success).map_or(0, |(number, _)| *number);
-    // TAKE reads the first of the kept runs, or the second if the first was lost.
+    // The run that TAKE finds: `once`, or `once_before` if `once` has a loss. 0: TAKE finds no run.
     let found = state.kept.iter().find(|run| run.number > 0 && !run.lost).map_or(0, |run| run.number);
     match found {
         _ if found == success => Ok(()),

@@ -1,18 +1,21 @@
-//! A release that is sent again over new connections, to one node that may restart. Copies arrive late, other clients
-//! take the lock in between, the lock may be kept after the job, and the log notes the end of the run.
+//! A client sends a release to one node until an answer arrives: each *copy* of the release over a new connection.
+//! Copies may be lost, or arrive late. The node may restart. Other clients may take the lock between two copies. The
+//! lock may be kept for some time after the job. The node's *log* notes the end of the job's run.
 //!
 //! What must hold:
 //!
 //! * If a job had its lease until the job ended, the client reports no loss.
-//! * If the lease was taken away, the client does not report that all is well, unless the node has forgotten the loss.
-//! * After the release the lock is gone. A lock that is to be kept for some time stays no longer than this time after
-//!   the job's end.
-//! * If the release is confirmed, the node's log has the run exactly once, unless the node has forgotten the run.
+//! * If `--force` took the lease away, the client does not report that all is well, unless the node has forgotten the
+//!   loss.
+//! * When the client reports that all is well, the lease is gone. If the lock is to be kept for some time, the lease
+//!   lasts at most for this time after the job's end.
+//! * When the client reports that all is well, the node's log has the run, unless the node has forgotten the run. The
+//!   log never has the run twice.
 
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// A function that gets each step that can come next.
+/// A function that is called once for each possible next step. The step is a function, too: it changes the state.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 /// The ttl of the lease, in ticks.
@@ -21,33 +24,36 @@ const TTL: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// A copy of the release does not prolong a lease that is kept already.
+    /// If an earlier copy of the release has set how long the lock is kept, no later copy prolongs this time.
     KeptOnce,
-    /// Each copy of the release tells the rest of the time for which the lock is kept, not the whole time.
+    /// If the lock is to be kept for some time after the job, each copy of the release asks only for the rest of this
+    /// time.
     RestOfKeep,
-    /// If a repeated release finds no lease, the node looks into the log: an earlier copy may have ended the run.
+    /// If a repeated copy of the release finds no lease, the node looks into the log: an earlier copy may have ended
+    /// the run.
     LooksIntoLog,
-    /// If the lease is gone after a restart, the node has forgotten the lease: nobody took the lease away.
+    /// If the lease is gone, and the node has restarted since the node last confirmed the lease, the client reports no
+    /// loss.
     AnotherRun,
-    /// A lease counts as forgotten only if the log has forgotten the run too.
+    /// If the lease is gone after a restart, but the node's log knows the run, the client reports a loss.
     Forgotten,
-    /// Each copy, even the first, carries the whole run, since the node may have forgotten the run.
+    /// Each copy of the release contains the whole run. A node that has forgotten the run writes it into the log again.
     CarriesRun,
-    /// The node writes the run that a copy carries only if the log does not know the run.
+    /// The node writes the run from a copy of the release into the log only if the log does not know the run.
     NotTwice,
 }
 
 bounds! {
     Bounds {
-        /// How many ticks the lock is kept after the job.
+        /// For how many ticks the lock is to be kept after the job. 0: the release frees the lock.
         keep: u8 = 0,
         log: bool = true,
         restarts: u8 = 0,
-        /// The node forgets everything when it restarts.
+        /// True: a node that restarts forgets everything. False: the node keeps its data.
         forgets: bool = false,
-        /// How many copies may arrive late.
+        /// How many copies of the release may arrive late.
         lates: u8 = 2,
-        /// The lease may be taken away while the job runs.
+        /// True: `--force` may take the lease away while the job runs.
         force: bool = true,
     }
 }
@@ -55,25 +61,26 @@ bounds! {
 variants! { Lock { Free, Ours, Others } }
 
 variants! {
-    /// What the log says of the run.
+    /// What the node's log says of the job's run.
     Log { Nothing, Open, End, Revoked }
 }
 
 variants! {
     Phase {
         Runs,
-        /// The job has ended, and the release is to be sent.
+        /// The job has ended, and the client is about to send a copy of the release.
         Ended,
-        /// The release is under way.
+        /// A copy of the release is under way, and the client waits for the answer.
         Saying,
-        /// The answers to the release are `Released`, `Gone`, `GoneOnAnotherRun`, `Other` and `GoneAfterEnd`.
+        /// The node has answered that the lease is released. `Released` to `GoneAfterEnd` are answers.
         Released,
         Gone,
         GoneOnAnotherRun,
         Other,
-        /// The lock is not ours any more, and the log knows the end.
+        /// The node has answered: the lease is gone, and the log has the end of the run.
         GoneAfterEnd,
-        /// The client reports `Fine`, `Lost` or, if it cannot tell, `Unknown`.
+        /// The client reports that all is well. The reports are `Fine`, `Lost` (the lease was lost) and `Unknown` (the
+        /// client cannot tell).
         Fine,
         Lost,
         Unknown,
@@ -87,24 +94,25 @@ packed! {
         kept: bool = 1,
         run: u8 = 2,
         log: Log = 2,
-        /// How often the end was written.
+        /// How often the end of the run stands in the node's log.
         told: u8 = 2,
         phase: Phase = 4,
         valid: u8 = 2,
-        /// The value of `run` when the node last confirmed the lease.
+        /// The value of `run` (the node's run_id) when the node last confirmed the lease.
         known_run: u8 = 2,
-        /// The rest of the time for which the lock is to be kept.
+        /// For how many more ticks the lock is to be kept. The client counts the ticks from the job's end.
         keep: u8 = 3,
-        /// Copies of the release that may still arrive. The client no longer waits for their answers.
+        /// Copies of the release that may still reach the node. The client no longer waits for answers to these copies.
         late: [LateCopy; 2],
         said: u8 = 2,
         restarts: u8 = 2,
         lates: u8 = 2,
-        /// The lease was taken away while the job ran.
+        /// `--force` took the lease away while the job ran.
         forced: bool = 1,
-        /// The node has forgotten that the lease was taken away, or that the node confirmed the run's end.
+        /// The node has forgotten that `--force` took the lease away, or that the node confirmed the end of the run.
         forgot: bool = 1,
-        /// The node had forgotten the lease, and had granted the lock to another client, perhaps while the job ran.
+        /// The node forgot the lease, and granted the lock to another client, perhaps while the job still ran. So it is
+        /// no fault if the client reports a loss.
         overlapped: bool = 1,
     }
 }
@@ -118,8 +126,8 @@ packed! {
 }
 
 impl Bounds {
-    /// The node runs release.lua, and answers. `keep`: the number of ticks for which the lock is kept. `repeated`: the
-    /// request was sent before.
+    /// The node runs release.lua for one copy of the release, and answers. `keep`: for how many more ticks the lock is
+    /// to be kept. `repeated`: true for all copies after the first copy.
     fn release(&self, state: &mut State, keep: u8, repeated: bool) -> Phase {
         if state.lock == Lock::Ours {
             if state.log == Log::Open {
@@ -182,7 +190,7 @@ impl Bounds {
     fn restart(&self, state: &mut State) {
         state.restarts -= 1;
         state.run += 1;
-        // The requests under way are lost with their connections.
+        // The restart cuts all connections: the copies of the release that are under way are lost.
         state.late = [LateCopy::default(); 2];
         if state.phase == Phase::Saying {
             state.phase = Phase::Ended;
@@ -190,12 +198,13 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
             (state.log, state.told) = (Log::Nothing, 0);
-            // True if there is something to forget: the lease was taken away, or the node has confirmed the run's end.
+            // Forgetting matters in two cases: the lease was taken away, or the client has heard an answer. In the
+            // phases `Runs` and `Ended` the client has heard no answer.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }
 
-    /// All steps of the client and of its requests. While the job runs, `--force` may take the lease away.
+    /// All steps of the client, of the node that takes up copies of the release, and of `--force`.
     fn steps(&self, state: &State, also: Also<'_>) {
         match state.phase {
             Phase::Runs => {
@@ -222,7 +231,8 @@ impl Bounds {
                 let keep = if self.is(Without::RestOfKeep) { self.keep } else { state.keep };
                 let repeated = state.said > 1;
                 also(&|next| next.phase = self.release(next, keep, repeated));
-                // If no answer arrives, then the answer was lost, or the release was lost, or the release arrives late.
+                // The next three steps are the reasons why no answer arrives. The answer is lost, or the copy of the
+                // release is lost, or the copy arrives late.
                 also(&|next| {
                     self.release(next, keep, repeated);
                     next.phase = Phase::Ended;
@@ -253,7 +263,7 @@ impl Bounds {
         }
     }
 
-    /// All steps of other clients, of the node, and of time.
+    /// All steps in which another client takes or gives back the lock, the node restarts, or a tick passes.
     fn happens(&self, state: &State, also: Also<'_>) {
         match state.lock {
             Lock::Free => also(&|next| (next.lock, next.left) = (Lock::Others, TTL)),
@@ -263,7 +273,7 @@ impl Bounds {
         if state.restarts > 0 {
             also(&|next| self.restart(next));
         }
-        // No tick passes during a request: the client gives up a request that takes a whole tick.
+        // No tick passes while the client waits for an answer: the client gives up a request that takes a whole tick.
         if matches!(state.phase, Phase::Runs | Phase::Ended | Phase::Fine | Phase::Lost | Phase::Unknown)
             && (state.phase != Phase::Runs || state.valid > 0)
         {

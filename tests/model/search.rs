@@ -1,4 +1,5 @@
-//! Breadth-first search through everything that can happen, with the shortest way to a fault.
+//! Breadth-first search through all states of a model, up to the first faulty step. The search reports the shortest way
+//! to this step.
 
 use super::bits::Packable;
 use std::fmt::Debug;
@@ -6,22 +7,22 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Instant;
 
-/// A search that must see all states fails once it has seen this many.
+/// The limit of states for a search that must see all states. Such a search fails at this limit.
 pub(super) const MOST: usize = 20_000_000;
-/// The fault of a search in which a [`Hope`] may stay open for ever.
+/// This fault means: an event that must come ([`Hope`]) may never come.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
-/// The result of a step (the next state, say), or what is wrong.
+/// The result of a step (the next state, say), or the fault of the step.
 pub(super) type Checked<T = ()> = Result<T, &'static str>;
 
-/// A space of states that can be searched.
+/// A model that can be searched: its starts, and the possible steps from each state.
 pub(super) trait Space: Debug {
     type State: Packable;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// Adds to `into` all states that can come next. In place of a faulty state, adds what is wrong.
+    /// Adds to `into` the state after each possible step. If a step is faulty, adds the fault instead of a state.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
-    /// Tells whether this state still waits for something that must come: see [`Hope`].
+    /// Whether this state still waits for an event that must come: see [`Hope`].
     fn hope(&self, _: &Self::State) -> Hope {
         Hope::Fulfilled
     }
@@ -30,7 +31,8 @@ pub(super) trait Space: Debug {
     }
 }
 
-/// Declares the bounds of a search. In `LEAST`, each bound has the value behind its `=`, and no clause is left out.
+/// Declares a model's structure `Bounds`: the bounds of a search, and the clause that the search leaves out. In
+/// `Bounds::LEAST`, each bound has the value behind its `=`, and no clause is left out.
 macro_rules! bounds {
     ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
         #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,7 @@ macro_rules! bounds {
             }
         }
 
-        /// Leaves this clause out, and checks that the search finds the fault `what` after `steps` steps.
+        /// Checks that a search without the clause `without` finds the fault `what` after `steps` steps.
         #[track_caller]
         $vis fn without(without: Without, mut bounds: Bounds, what: &str, steps: usize) {
             bounds.without = without;
@@ -57,24 +59,23 @@ macro_rules! bounds {
 }
 pub(super) use bounds;
 
-/// Something that must come sooner or later, in every order of steps. Where chance decides, it must come with
-/// probability one.
+/// Whether a state still waits for an event that must come sooner or later (the grant of a free lock, say).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
-    /// The thing has come, or there is nothing to wait for.
+    /// The event has come, or the state waits for no event.
     Fulfilled,
-    /// The thing has not come yet, and any of the possible steps may come next.
+    /// The event has not come. Any possible step may be the next, and the event must come in every order of steps.
     Open,
-    /// The thing has not come yet, and chance decides what comes next: each step has some probability.
+    /// The event has not come. Chance decides which step is the next, and the event must come with probability one.
     ByChance,
 }
 
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) states: usize,
-    /// How many steps have been searched completely; 0 if a step went wrong.
+    /// The search has seen all states that at most this many steps can reach. 0 if a step was faulty.
     pub(super) depth: usize,
-    /// The search stopped at its bound, before all states were seen.
+    /// True: the search has stopped at its limit of states, before it went through all states.
     pub(super) cut: bool,
     pub(super) wrong: Option<Wrong>,
 }
@@ -82,10 +83,11 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) what: &'static str,
-    /// The states on the way to the fault, without the faulty state.
+    /// The states on the shortest way from a start to the fault, without the faulty state. If the fault is
+    /// [`HOPELESS`], the last of these states is one whose hope may stay open for ever.
     pub(super) trace: Vec<String>,
-    /// If a hope may stay open for ever: one way on which the hope stays open. The way begins at the last state of
-    /// `trace`. Empty for any other fault.
+    /// If the fault is [`HOPELESS`]: the states of one way on which the hope stays open. The way begins with the last
+    /// state of `trace`. Empty for any other fault.
     pub(super) circle: Vec<String>,
 }
 
@@ -94,13 +96,13 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// The depth that is being searched. First value: the index in `states` at which this depth ends. Second value: the
-    /// number of this depth, from 1.
+    /// Level 1 has the starts, level 2 the states one step from a start, and so on. First value: the index in `states`
+    /// at which the level that is being searched ends. Second value: the number of this level.
     level: (usize, usize),
-    /// A hash table with open addressing: 0 for an empty entry, else the number of a state plus 1.
+    /// A hash table of `states`, with open addressing: 0 for an empty entry, else the number of a state plus 1.
     table: Vec<u32>,
-    /// For each state a list of its next states. The lists stand one behind the other, and `ends` has the end of each
-    /// list. The list of a state whose hope is fulfilled is empty.
+    /// The numbers of the next states: a list for each state, one list behind the other. `ends` has the index at which
+    /// each list ends. The list of a state whose hope is fulfilled ([`Hope`]) is empty.
     edges: Vec<u32>,
     ends: Vec<u32>,
 }
@@ -119,7 +121,8 @@ impl<P: Space> Seen<'_, P> {
         at
     }
 
-    /// Adds the state if it was not seen before; returns the number of the state.
+    /// Adds the state unless the search has seen it; returns the number of the state. `parent`: the number of the state
+    /// before this state; a start is its own parent.
     fn add(&mut self, state: P::State, parent: u32) -> u32 {
         let state = state.pack();
         let at = self.place(&state);
@@ -149,7 +152,7 @@ impl<P: Space> Seen<'_, P> {
         self.space.show(&self.state(at))
     }
 
-    /// The states on the way to this state, and this state.
+    /// Shows the states on the shortest way from a start to the state with the number `at`, this state included.
     fn trace(&self, mut at: usize) -> Vec<String> {
         let mut trace = vec![self.show(at)];
         while self.parents[at] as usize != at {
@@ -160,9 +163,12 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The first hopeless state, and a way from it through hopeless states. None if no state is hopeless. A state is
-    /// hopeless if its hope may stay open for ever: no step is possible, or some step leads to a hopeless state. Where
-    /// chance decides, every step must lead to a hopeless state.
+    /// The number of the first hopeless state, and the states of a way from this state through hopeless states. None:
+    /// no state is hopeless.
+    ///
+    /// A state is hopeless if its hope ([`Hope`]) may stay open for ever. A state with [`Hope::Open`] is hopeless if no
+    /// step is possible, or if some step leads to a hopeless state. A state with [`Hope::ByChance`] is hopeless if each
+    /// step leads to a hopeless state.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -189,7 +195,8 @@ impl<P: Space> Seen<'_, P> {
     }
 }
 
-/// Searches until something is wrong, until all states are seen, or until `most` states are seen.
+/// Searches until a step is faulty, until all states are seen, or until `most` states are seen. If all states are seen,
+/// checks that each [`Hope`] is fulfilled sooner or later.
 pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     let mut seen = Seen {
         space,
@@ -235,15 +242,15 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     Found { states: seen.states.len(), depth: seen.level.1 - 1, cut, wrong }
 }
 
-/// Checks that nothing goes wrong in any state.
+/// Checks that the search sees all states (fewer than [`MOST`]), and finds no fault.
 #[track_caller]
 pub(super) fn is_clean(space: &impl Space) {
     let found = clean_part(space, MOST);
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Searches the first `most` states, and checks that nothing goes wrong. If there are more states, all states of the
-/// first `steps` steps must have been searched.
+/// Searches until all states or `most` states are seen, and checks that there is no fault. If the search stops at
+/// `most` states, it must have seen all states that at most `steps` steps can reach.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -263,7 +270,7 @@ fn clean_part(space: &impl Space, most: usize) -> Found {
     found
 }
 
-/// Checks that `what` goes wrong after `steps` steps.
+/// Checks that a search finds the fault `what` after `steps` steps.
 #[track_caller]
 pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     let start = Instant::now();
@@ -273,8 +280,9 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     note(space, &format!("fault {steps}"), found.states, start);
 }
 
-/// For `make model`: adds a line about the search to the file TEST_MODELS, if this variable is set. The line has the
-/// test, the number of states, the seconds, `ending`, and the bounds that are not 0, false or `Nothing`.
+/// For `make model`: appends a line about the search to the file named by the variable TEST_MODELS. Without this
+/// variable, does nothing. The line has the test, the number of states, the seconds, `ending` (how the search ended),
+/// and the bounds that are not 0, false or `Nothing`.
 fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
     let Some(file) = std::env::var_os("TEST_MODELS") else { return };
     let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());

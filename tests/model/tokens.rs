@@ -1,22 +1,25 @@
 //! Fencing tokens, whatever clocks and leases do. A lease may end on a node at any time (a clock jumps, a key is
-//! deleted). Requests arrive at any time or never. Clients stop anywhere. A grant raises a counter by one or more: a
-//! real grant raises it to the client's clock if that is larger. The client decides by the real [`fencing::vote`].
+//! deleted). Requests arrive at any time or never. A client may stop after any step. A grant raises the node's counter
+//! by 1 or more. (A real grant raises the counter by 1, or to the client's clock if the clock is larger.) The client
+//! computes the lease's fencing token by the program's own [`fencing::vote`]. In a *write-back*, the client raises a
+//! lower counter to the fencing token.
 //!
-//! A lease is *won* when q nodes have stood at its fencing token while they had the lease. What must hold: if a node
-//! has stood at the tokens of two won leases, the lease that the node granted later has the larger token.
+//! A node *stands* for a lease if the node at some moment had the lease and a counter equal to the lease's fencing
+//! token. A lease is *won* once q nodes stand for the lease. What must hold: if a node stands for two won leases, the
+//! lease that this node granted later has the larger fencing token.
 //!
-//! Any two quorums share a node, and on one node leases come one after the other. So the won leases can be
-//! put in an order in which their fencing tokens grow, and no fencing token comes twice. If a lease is won before a
-//! quorum grants another lease, the other lease has the larger fencing token.
+//! Any two quorums share a node, and on one node leases come one after the other. So no two won leases have the same
+//! fencing token. If a lease is won before any node grants another lease, the other lease has the larger fencing token.
 //!
-//! Nodes forget in the model of leases, not in this model. tests/chaos/ has clocks that are wrong.
+//! In this model, nodes forget nothing. In the model of leases (tests/model/lease/), nodes forget. In tests/chaos/,
+//! clocks are wrong.
 
 use super::bits::{Field, Packable, packed, variants};
 use super::fencing;
 use super::quorum::quorum;
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// A function that is called with each possible next step.
+/// A function that gets a change of the state, and adds the changed state to the next states.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 const NODES: usize = 3;
@@ -25,38 +28,39 @@ const LEASES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The token is written back to nodes whose counters are lower.
+    /// The client raises the counters that are lower than the lease's fencing token: the write-back.
     WriteBack,
-    /// The write-back checks that the node still has the lease. (The write-back also checks the counter, but only to be
-    /// safe: while the node has the lease, no other lease raises the counter.)
+    /// The write-back changes a node's counter only if the node still has the lease.
     Owner,
-    /// The write-back checks lease and counter. Without this clause, the write-back checks neither.
+    /// The write-back checks that the node still has the lease, and that the node's counter is not above the fencing
+    /// token. Without this clause, the write-back makes neither check. (No clause leaves out the second check alone:
+    /// while the node has the lease, no other lease raises the counter.)
     OwnerAndCounter,
 }
 
 bounds! {
     Bounds {
         leases: usize = LEASES,
-        /// By how much a grant raises the counter at most.
+        /// The largest number that a grant adds to a node's counter.
         jumps: u8 = 2,
-        /// A node that has lost a won lease may get the lease again.
+        /// True: a node that does not have a won lease may get this lease again.
         rejoins: bool = false,
     }
 }
 
 variants! {
-    /// The progress of a lease on a node, and what the lease's client knows of that.
+    /// How far a lease has come on a node.
     Step {
         /// The request to take the lock is under way, or lost.
         Asked,
-        /// The node has granted the lease, and the client may have heard of the grant.
+        /// The node has granted the lease. The lease's client has not computed the fencing token yet.
         Granted,
-        /// The node does not count. The client has decided without this node. Or the node lost the lease before the
-        /// write-back, and got the lease again.
+        /// The node does not count for the lease. Either the client has computed the fencing token without this node.
+        /// Or the node lost the lease before the write-back, and got the lease again.
         Without,
-        /// The node's counter was lower than the token, so the token is to be written back.
+        /// The node's counter was lower than the lease's fencing token. The client asks the node to raise the counter.
         Behind,
-        /// The node's counter stands at the token, or has stood there.
+        /// At some moment, the node had the lease and a counter equal to the lease's fencing token.
         Stands,
     }
 }
@@ -64,16 +68,17 @@ variants! {
 packed! {
     Side {
         step: Step = 3,
-        /// The node's counter after the grant of the lease; 0 once the client has decided.
+        /// The value that the node's counter got from the grant of this lease; 0: the node has not granted the lease,
+        /// or the client has already computed the fencing token.
         counter: u8 = 4,
-        /// The number of this grant among the node's grants, from 1; 0: not granted.
+        /// 1 if this lease was the first that the node granted, 2 if the second, 3 if the third; 0: not granted.
         order: u8 = 2,
     }
 }
 
 packed! {
     Node {
-        /// The lease that has the lock, from 1; 0: none.
+        /// The lease that has the lock on this node: 1 for lease 0, 2 for lease 1, 3 for lease 2; 0: no lease.
         holder: u8 = 2,
         counter: u8 = 4,
         sides: [Side; LEASES],
@@ -83,7 +88,7 @@ packed! {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     nodes: [Node; NODES],
-    /// The token of each lease; 0: its client has not decided yet.
+    /// The fencing token of each lease; 0: the lease's client has not computed the fencing token yet.
     tokens: [u8; LEASES],
 }
 
@@ -112,8 +117,8 @@ impl State {
         self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
     }
 
-    /// True if a node has granted this lease. (The leases are alike, so one order suffices: lease 1 begins after lease
-    /// 0, and so on.)
+    /// True if a node has granted this lease. (Lease 1 begins after lease 0, and lease 2 after lease 1. The leases are
+    /// alike, so other orders need no search.)
     fn has_begun(&self, lease: usize) -> bool {
         self.nodes.iter().any(|node| node.sides[lease].order > 0)
     }
@@ -124,7 +129,8 @@ impl State {
 }
 
 impl Bounds {
-    /// All steps that a node can take for this lease: to serve a request, to get the won lease back, to lose the lease.
+    /// Calls `also` with each possible step of the node `at` for this lease. The node executes a request, gets the won
+    /// lease again, or loses the lease.
     fn serve(&self, state: &State, lease: usize, at: usize, also: Also<'_>) {
         let node = &state.nodes[at];
         let (holder, token) = (lease as u8 + 1, state.tokens[lease]);
@@ -158,7 +164,8 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // A node that lost the lease before the write-back does not count: it may have granted another lease.
+                // `Behind`: the node lost the lease before the node's counter was raised. In between, the node may have
+                // granted another lease. So the node does not count for this lease.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }
@@ -167,7 +174,8 @@ impl Bounds {
         }
     }
 
-    /// The client of a lease decides on the fencing token. `heard`: the q or more nodes whose grants the client knows.
+    /// The lease's client computes the lease's fencing token. `heard`: the nodes (at least q) whose grants the client
+    /// knows.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();
@@ -181,7 +189,7 @@ impl Bounds {
             side.step = match side.step {
                 _ if vote.behind.contains(&at) => Step::Behind,
                 _ if heard.contains(&at) => Step::Stands,
-                // A request that is still under way may be granted late.
+                // The request may still arrive, and the node may grant the lease late.
                 Step::Asked => Step::Asked,
                 _ => Step::Without,
             };

@@ -53,7 +53,7 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     frozen.send(Signal::SIGCONT);
     eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     assert!(!frozen.has_ended() && !third.has_ended());
-    // The thawed waiter looks again, and has listened all the time.
+    // `frozen`, which has thawed, sends TAKE again. Its subscription has lasted all the time.
     let looks = || command_calls(&redis)["evalsha"];
     let before = looks();
     eventually(SOON, "it looks", || looks() >= before + 2);
@@ -89,8 +89,8 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
-    // Each of the three waiters has subscribed once, and the lost waiter once more. More would be wrong: nobody can
-    // call a waiter while it subscribes.
+    // Each of the three waiters has subscribed once, and `lost` has subscribed a second time. More subscriptions would
+    // be wrong: nobody can call a waiter that has no subscription yet.
     let subscriptions = redis.info("cmdstat_subscribe");
     assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
@@ -131,7 +131,8 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // The server has saved the line. But another request may have dropped this waiter as dead.
+                    // A server that has saved the line still knows this waiter. But if another request has dropped the
+                    // waiter as dead after the restart, the waiter is `queued again`.
                     || remembered && said.contains("in line again")
             });
             assert!(!waiter.has_ended());
@@ -145,7 +146,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
 fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
     for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
         for run in [false, true] {
-            // A new server does not know the script by which a waiter leaves the line.
+            // A new server does not know `undo.lua`, the script by which a waiter leaves the line.
             let redis = Redis::start();
             let token = acquire(&redis, Line::NAME);
             let waiter = |wait: &str| {
@@ -175,7 +176,8 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
     let token = acquire(&redis, Line::NAME);
     let called = Line::join(&redis, Line::waiter(&proxy).signal(Signal::SIGTERM));
     let next = Line::join(&redis, Line::waiter(&redis));
-    // While the waiter is stopped, it is called, and SIGTERM comes. When it goes on, it finds both.
+    // The release calls `called` while `called` is stopped, and SIGTERM comes before `called` goes on. So `called`
+    // finds the call and the signal at the same time.
     called.send(Signal::SIGSTOP);
     release(&redis, Line::NAME, &token);
     called.send(Signal::SIGTERM);
@@ -202,7 +204,7 @@ fn the_end_of_the_wait_is_told_with_the_holder() {
     assert!(Line::is_clean(&redis));
 }
 
-/// The holder and the first `dead` waiters die together; the next waiter has the lock soon after the lease has ended.
+/// Kills the holder and the first `dead` waiters together. The next waiter must get the lock soon after the lease ends.
 #[track_caller]
 fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
     let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
 /// A hand-over may take as long as this many calls of `status`. A hand-over needs two requests: the release, and the
-/// TAKE of the next waiter. A waiter that was not called would look only every 400 ms.
+/// TAKE of the next waiter. A waiter that was not called would send TAKE only every 400 ms.
 const MOST_CALLS: f64 = 4.0;
 
 fn median(mut times: Vec<Duration>) -> f64 {

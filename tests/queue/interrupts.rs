@@ -37,12 +37,14 @@ fn keys(node: &Redis, name: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until this node has read redlock's last request. The sign: only the test's own client is still connected.
+/// Waits until this node has read the last request of redlock, and has closed redlock's connections. Only the test's
+/// own client is connected at that moment.
 fn has_heard_all(node: &Redis) {
     eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
 }
 
-/// Interrupts one call, and returns how long the call lived after the signal; None if the signal did not end the call.
+/// Starts one call, and sends SIGTERM to the call. Returns how long the call lived after the signal; None if the signal
+/// did not end the call.
 fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Option<Duration> {
     let name = format!("lock-{number}");
     if matches!(what, What::Run | What::Acquire | What::Wait) {
@@ -62,7 +64,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     };
     // With this timeout, a call that waited for an answer would outlast the test.
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
-    // Early moments are more frequent, since a call does most things early.
+    // The signal comes at most 40 ms after the start, and mostly early, since a call does most things early.
     let moment = Duration::from_micros(rand(200) * rand(200));
     // With `InFlightRun` the servers stop before the job can begin: the release after a job needs servers that answer.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
@@ -96,7 +98,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
             assert_eq!(keys(node, &name), *before, "{case}: something is left");
         }
     } else {
-        // The call got what it wanted, or was refused, before the signal could end the call.
+        // The call was granted the lock, or was refused, before the signal could end the call.
         assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
     }
     paused.iter().for_each(Redis::resume);
@@ -153,7 +155,7 @@ fn a_wait_that_any_signal_interrupts_leaves_nothing() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
         let mut waiter = redlock(&redis, "run backup --wait -- echo started").interrupted(signal).spawn();
         waiter.stderr_line();
-        // Two signals that do not ask for an end.
+        // SIGWINCH and SIGCONT must not end the wait.
         waiter.send(Signal::SIGWINCH);
         waiter.send(Signal::SIGCONT);
         eventually(SOON, "it queues", || redis.keys_without_the_memory() != before);

@@ -1,5 +1,5 @@
-//! The output of a waiter. In the foreground of a terminal that can erase a line: a live line. Elsewhere: one plain
-//! line. With -q: nothing.
+//! The output of a waiter. In the foreground of a terminal that can erase a line, a waiter redraws a live line.
+//! Elsewhere a waiter prints one plain line. With -q a waiter prints nothing.
 
 use crate::support::{
     Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, redlock, release,
@@ -30,7 +30,7 @@ impl Screen {
         let sink = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut chunk = [0; 4096];
-            // An error is the end: nobody has the other side open any more.
+            // The read fails when no process has `slave` open any more.
             while let Ok(length @ 1..) = master.read(&mut chunk) {
                 sink.lock().unwrap().extend_from_slice(&chunk[..length]);
             }
@@ -86,7 +86,7 @@ impl Screen {
         lines
     }
 
-    /// Waits until this is the only line that can be seen.
+    /// Waits until exactly one line can be seen, and matches the pattern `line`. Returns the seen line.
     #[track_caller]
     fn shows(&self, line: &str) -> String {
         let (pattern, mut seen) = (like(line), Vec::new());

@@ -1,4 +1,5 @@
-//! Waiting in line on several masters. Each master has the same line, and a majority calls the next waiter.
+//! Waiting in line on several masters. Each master has a line, in the same order. The next waiter needs the grants of
+//! more than half of the masters.
 
 use crate::support::{
     Directory, Line, Numbered, Redis, Running, SOON, Test, acquire_on_all, any, eventually, message, redlock, release,
@@ -136,9 +137,9 @@ fn the_dead_and_the_frozen_hold_nobody_up() {
 fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
     let nodes = several(3);
     let token = acquire_on_all(&nodes, Line::NAME);
-    // If the waiter sees the lock of the other program (see below), it prints a line about this.
+    // Below, another program takes the lock on one node. If the waiter notices this, the waiter prints a line.
     let waiter = join_all(&nodes, Line::waiter(&nodes).stderr(any()));
-    // One node will not grant the lock: another program has it there, for good.
+    // On this node another program has the lock, without an expiry. So this node never grants the lock to the waiter.
     nodes[2].command(&["SET", Line::KEY, "another"]);
     release(&nodes, Line::NAME, &token);
     let token = waiter.finish().token();

@@ -27,12 +27,13 @@ fn order(directory: &Directory) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Expects that the call `test` is refused: the larger number `by` has come.
+/// Expects that the call `test` is refused, since a call with the larger number `by` has come before.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
 
-/// Thirty waiters come in random order. Some are killed or stopped. After each waiter, `happens` may change servers.
+/// Starts thirty waiters, with the numbers 1 to 30 in random order. Kills or stops some of them. `happens` is called
+/// after the start of each waiter, and may change the servers.
 #[track_caller]
 fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
     let seed = rand(1_000_000);
@@ -143,7 +144,7 @@ fn a_free_lock_forgets_its_number_by_force() {
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
     run("--newest 43 --label nightly").run();
     assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
-    // With --token the call may only release a lease. No lease is left, and the lock does not forget the number.
+    // With --token, `release --force` only ends a lease. No lease is left, and the lock does not forget the number.
     forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
     superseded(run("--newest 42"), 43).run();
     let host = myself().1;
@@ -168,11 +169,12 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
-    // The node with this lease has kept the number 42. If this node answered first, it would refuse the number 1.
+    // While the first master had that lease, this master did not forget the number 42. With the number 42, this master
+    // would refuse the number 1 of the run below.
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();
-    // Two masters grant 42 before the third can tell of 43.
+    // Two masters grant the run with the number 42 before the third master, which is slow, can tell of the number 43.
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     let slow = Proxy::new(&masters[2], Mode::Delay(ms(300)));
     run(&[urls[0].clone(), urls[1].clone(), slow.url()], 42).run();

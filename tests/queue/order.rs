@@ -75,7 +75,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
         std::thread::sleep(ms(20)); // more often than there is time for an answer
     }
     assert!(waiter.has_ended(), "it did not while signals came");
-    // The usual status is 75. On a busy machine it may be 69: the answer to the last look came too late.
+    // The usual status is 75. On a busy machine the status may be 69, if the answer to the last TAKE came too late.
     let ended = waiter.finish().ended;
     assert!([75, 69].map(Ended::Status).contains(&ended), "{ended:?}");
     let hanging = Line::join(&redis, test(&redis).status(69).stderr(at_last(message(["timed out"]))));
@@ -171,7 +171,7 @@ fn status_tells_who_waits() {
     let labelled = |label: &str| Line::join(&redis, waiter(label).any_end());
     let (first, dead, mut third) = (labelled("nightly"), labelled("änd so on"), labelled("third"));
     let pids = [&first, &dead, &third].map(Running::pid);
-    // A waiter of an older version, whose name is only an id.
+    // This adds a waiter as an older version of redlock did: the waiter's name is only an id.
     redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "9007199254740991", "x5294ecab887e4ad3880ccf24c8387183"]);
     let waiters = status(&redis, Line::NAME)["waiters"].take();
     for (at, label) in ["nightly", "änd so on", "third"].into_iter().enumerate() {
@@ -190,7 +190,7 @@ fn status_tells_who_waits() {
     );
     redlock(&redis, "status backup").stdout(like(told)).run();
 
-    // One waiter leaves, one is served, and two are found dead: the line is empty.
+    // `third` leaves the line, and `first` gets the lock. The script finds the two other waiters dead, and drops them.
     third.send(Signal::SIGTERM);
     third.wait(SOON);
     drop(dead);

@@ -11,8 +11,8 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Another stream of random numbers, from the present state of this stream and `number`. Later draws from one
-    /// stream do not change the other.
+    /// A new stream of random numbers, which follows from the present state of this stream and from `number`. Numbers
+    /// drawn from one of the two streams do not change the other stream.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())
@@ -44,7 +44,8 @@ impl Chance {
         self.one_of(&words.split('|').collect::<Vec<_>>())
     }
 
-    /// One of these values; the larger its weight, the more often it comes.
+    /// One of these values. Each value stands behind its weight: the chance of a value is its weight divided by the sum
+    /// of all weights.
     pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut drawn = self.below(all.iter().map(|one| one.0).sum());
         for &(weight, one) in all {

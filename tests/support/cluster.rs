@@ -4,7 +4,7 @@ use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;
 use std::time::{Duration, Instant};
 
-/// How long the servers may take to agree on a busy machine.
+/// How long the servers may take until they agree which masters and replicas there are. The machine may be busy.
 const AGREE: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
@@ -30,7 +30,7 @@ impl Cluster {
         Cluster::with(2 * MASTERS, "1200", &[])
     }
 
-    /// Three masters that speak TLS with each other too.
+    /// Three masters that speak TLS with clients and with each other.
     pub(crate) fn by_tls(authority: &Authority) -> Cluster {
         let arguments = authority.issue("IP:127.0.0.1", 2).everywhere(authority);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--tls-cluster", "yes"]).collect();
@@ -93,14 +93,14 @@ impl Cluster {
         }
     }
 
-    /// The value of a key, wherever it is.
+    /// The value of a key, from the master that answers requests for the key now. None: the key does not exist.
     #[track_caller]
     pub(crate) fn get(&self, key: &str) -> Option<String> {
         self.0[self.owner(key)].get(key)
     }
 
-    /// Begins to move the slot of this key to another master; until the end of the move, the servers answer some
-    /// requests for the slot with ASK or TRYAGAIN.
+    /// Begins to move the slot of this key to master `to`. Until `end_move`, the servers answer some requests for the
+    /// slot with ASK or TRYAGAIN.
     #[track_caller]
     pub(crate) fn begin_move(&self, key: &str, to: usize) {
         let (from, slot) = (&self.0[self.owner(key)], self.slot(key));
@@ -109,7 +109,8 @@ impl Cluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&self.0[to])]);
     }
 
-    /// During a move: moves up to `most` keys of the slot of `key`. Returns the number of moved keys.
+    /// Between `begin_move` and `end_move`: moves at most `most` keys of the slot of `key` from master `from` to master
+    /// `to`. Returns the number of moved keys.
     #[track_caller]
     pub(crate) fn move_keys(&self, key: &str, from: usize, to: usize, most: usize) -> usize {
         let keys: Vec<String> = self.0[from].query(&["CLUSTER", "GETKEYSINSLOT", &self.slot(key), &most.to_string()]);
@@ -120,11 +121,11 @@ impl Cluster {
         keys.len()
     }
 
-    /// Ends the move: the slot of this key belongs to master `to` from now on.
+    /// Ends a move that `begin_move` began: from now on the slot of this key belongs to master `to`.
     #[track_caller]
     pub(crate) fn end_move(&self, key: &str, to: usize) {
         let (slot, id) = (self.slot(key), self.0[to].query::<String>(&["CLUSTER", "MYID"]));
-        // The new master is told first, since the new master tells the others.
+        // The new master is told first, since the new master itself tells the other servers.
         for server in std::iter::once(&self.0[to]).chain(&self.0).take(MASTERS + 1) {
             server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }
@@ -138,7 +139,7 @@ impl Cluster {
         self.0[self.owner(key)].command(&["CLUSTER", "SETSLOT", &self.slot(key), "NODE", &id]);
     }
 
-    /// Moves the slot of this key to another master; returns that master's index.
+    /// Moves the slot of this key, with all keys, to another master. Returns the index of the new master.
     #[track_caller]
     pub(crate) fn reshard(&self, key: &str) -> usize {
         let from = self.owner(key);

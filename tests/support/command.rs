@@ -25,7 +25,7 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// How a call has ended, and its output without the lines that the test had read before.
+/// The end and the output of a call. Lines that the test has read while the call was running are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
@@ -53,7 +53,7 @@ impl Finished {
     }
 }
 
-/// A call to be made, and what is expected of it.
+/// A call that a test makes, and what the test expects of the call.
 #[derive(Debug)]
 pub(crate) struct Test {
     program: OsString,
@@ -66,11 +66,11 @@ pub(crate) struct Test {
     stdin_from: Option<Stdio>,
     stdout_to: Option<Stdio>,
     stderr_to: Option<Stdio>,
-    /// Standard error becomes the controlling terminal of the call.
+    /// True: the call leads a session, and the call's standard error is the controlling terminal of this session.
     at_terminal: bool,
     ignored: Vec<Signal>,
     blocked: Vec<Signal>,
-    /// Numbers of the system calls that fail with EPERM.
+    /// The numbers of the system calls that fail with EPERM in the processes of the call.
     refused: Vec<i64>,
     network: Option<Arc<Network>>,
     faults: Option<Arc<Faults>>,
@@ -176,7 +176,7 @@ impl Test {
         self
     }
 
-    /// The call gets this as the name of its host.
+    /// The call takes `name` for the name of its host.
     pub(crate) fn on_host(self, name: &str) -> Test {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| compiled("host.so", include_str!("host.c"), &["-shared", "-fPIC"]));
@@ -194,7 +194,7 @@ impl Test {
         self
     }
 
-    /// The file that becomes standard input, for example a pipe whose other end the test keeps.
+    /// The call's standard input is `source`, for example a pipe whose other end the test keeps.
     pub(crate) fn stdin_from(mut self, source: impl Into<Stdio>) -> Test {
         self.stdin_from = Some(source.into());
         self
@@ -223,7 +223,7 @@ impl Test {
         self
     }
 
-    /// The call, and all that it starts, may not make this system call.
+    /// The kernel refuses this system call (EPERM) to the process of the call, and to all processes that it starts.
     pub(crate) fn refusing(mut self, call: i64) -> Test {
         self.refused.push(call);
         self
@@ -259,17 +259,17 @@ impl Test {
         self
     }
 
-    /// The call ends with this status, and one line with these texts says why.
+    /// The call must end with this status. Standard error must be one message, which has each of these texts in it.
     pub(crate) fn fails<const N: usize>(self, status: i32, fragments: [&str; N]) -> Test {
         self.status(status).stderr(super::message(fragments))
     }
 
-    /// The call ends with 75, and one line about the lock `backup` says why.
+    /// The call must end with status 75. Standard error must be one message, which names the lock `backup`.
     pub(crate) fn turned_away(self) -> Test {
         self.fails(75, ["\"backup\""])
     }
 
-    /// This signal ends the call, and the last line says so.
+    /// The call must die of this signal. The last line of standard error must be a message with the signal's name.
     pub(crate) fn interrupted(self, signal: Signal) -> Test {
         let said = super::message([&format!("interrupted by {signal}")]);
         self.signal(signal).stderr(super::at_last(said))
@@ -314,7 +314,7 @@ impl Test {
         Arc::clone(&self.directory)
     }
 
-    /// The call gets this home and working directory, which it shares with another call.
+    /// `directory` becomes the home and working directory of the call. Several calls can share a directory.
     pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
         self.environment.insert("HOME".into(), directory.path().into());
         self.directory = Arc::clone(directory);
@@ -373,7 +373,7 @@ impl Test {
         Running::new(command, input, self)
     }
 
-    /// Starts the call, and waits until its job says that it is ready.
+    /// Starts the call, and waits until the job prints the line `ready`.
     #[track_caller]
     pub(crate) fn ready(self) -> Running {
         let running = self.spawn();
@@ -381,7 +381,7 @@ impl Test {
         running
     }
 
-    /// Starts the call, and waits until its job says that it is ready. The job's standard input ends when the test
+    /// Starts the call, and waits until the job prints the line `ready`. The job's standard input ends when the test
     /// drops the returned writer.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {

@@ -13,7 +13,7 @@ pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     let done =
         Command::new("cc").args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&built).arg(&file).status();
     assert!(done.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
-    // Another process may be using the old file. A rename does not change the old file.
+    // Another process may be using an older file with this name. A rename does not change the older file.
     std::fs::rename(&built, &target).unwrap();
     target
 }

@@ -1,8 +1,8 @@
-//! Jobs whose server goes away. Measures how long before the lease's end the last process of the job is dead.
+//! Jobs whose server goes away. A test measures how long before the lease's end the last process of the job is dead.
 //!
-//! A proxy cuts redlock off: from then on nothing that redlock sends arrives, not even its release. The test then asks
-//! the server for the moment at which the key will expire, and must see the last process dead before this moment. If
-//! the server is stopped instead, the test asks just before the stop.
+//! A proxy cuts redlock off: after the cut, nothing that redlock sends arrives, not even a release. The test asks the
+//! server when the lock's key will expire. The last process of the job must be dead before this moment. If the server
+//! is stopped instead of cut off, the test asks just before the stop.
 
 use super::{
     Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, full_pipe, ms, rand, send,
@@ -23,17 +23,17 @@ pub(crate) enum Besides {
     Nothing,
     /// The job does not react to SIGTERM.
     Deaf,
-    /// redlock is stopped right after the cut.
+    /// The process of redlock is stopped (SIGSTOP) right after the cut.
     Stopped,
     /// redlock's standard error is a full pipe, which nobody reads.
     FullStderr,
     /// SIGKILL follows SIGTERM at once.
     NoGrace,
-    /// The keeper is stopped as soon as the first process of the job has died.
+    /// The keeper is stopped (SIGSTOP) as soon as the first process of the job has died.
     KeeperStopped,
 }
 
-/// Milliseconds since 1970.
+/// The present time, in milliseconds since 1970.
 fn clock() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(now.as_millis()).unwrap()
@@ -42,26 +42,27 @@ fn clock() -> i64 {
 /// One job whose server goes away.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// In milliseconds.
+    /// The ttl of the job's lease, in milliseconds.
     pub(crate) ttl: u64,
     /// The number of the job's processes. 0 stands for four processes, one of them an orphan in a session of its own.
     pub(crate) processes: usize,
-    /// The processes are a line: each is the child of the process before, in a session of its own.
+    /// True: each process of the job but the first is a child of the process before it, in a session of its own.
+    /// Without effect if `processes` is 0.
     pub(crate) line: bool,
     pub(crate) besides: Besides,
-    /// The server itself is stopped, rather than out of reach.
+    /// True: the server's process is stopped. False: the server works, but the proxy cuts redlock off.
     pub(crate) server_stopped: bool,
 }
 
 impl Cut {
-    /// A few processes, and the largest margin between KILL and the lease's end: one second. Even a slow machine kills
-    /// the job within a second.
+    /// A job of four processes. With a ttl of 10 s, the margin between KILL and the end of validity has its largest
+    /// value: one second. Even a slow machine kills the job within a second.
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 
-    /// Starts the job, and takes the server away when the job has been ready for `after`. Returns the milliseconds from
-    /// the death of the job's last process to the expiry of the key; None if the machine was too busy to start the job
-    /// in time.
+    /// Starts a job under the lock `lock-NUMBER`. When the job has been ready for `after`, takes the server away.
+    /// Returns the milliseconds from the death of the job's last process to the expiry of the lock's key. The number is
+    /// negative if the key expired first. None: the machine was too busy to start the job before the lease ended.
     fn make(self, redis: &Redis, number: usize, after: Duration) -> Option<i64> {
         let lock = format!("lock-{number}");
         let proxy = Proxy::new(redis, Mode::Pass);
@@ -74,7 +75,8 @@ impl Cut {
                 "exec 3<&0; LINE='trap \"\" TERM; if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & \
                  else echo ready; fi; read line <&3; sleep 1000'; export LINE; set -- {count}; eval \"$LINE\""
             ),
-            // The processes are forked shells that wait for input: to execute this many programs would take too long.
+            // The processes are forks of one shell, and wait for input. To execute a program for each process would
+            // take too long.
             (count, _) => format!(
                 "trap '' TERM; exec 3<&0; n=1; while [ $n -lt {count} ]; do read line <&3 & n=$((n+1)); done; \
                  echo ready; read line; sleep 1000"
@@ -105,8 +107,8 @@ impl Cut {
         let watched = Watched::new(if self.processes == 0 { job.job() } else { Vec::new() }.as_slice());
         std::thread::sleep(after); // any moment of its life will do
         let expires_at = if self.server_stopped {
-            // A stopped server does not answer, so the test asks just before the stop, at a moment when no renewal is
-            // due.
+            // A stopped server does not answer. So the test asks for the key's time left just before the stop, while no
+            // renewal is due.
             let quiet = i64::try_from(self.ttl * 3 / 4 + 30).unwrap();
             let (asked, left) = loop {
                 let (asked, left) = (clock(), pttl());
@@ -119,10 +121,10 @@ impl Cut {
             asked + left
         } else {
             proxy.set(Mode::BlackHole);
-            // Requests under way arrive during this pause, which is short beside the life of the job.
+            // Requests that have passed the proxy before the cut arrive at the server during this pause.
             std::thread::sleep(ms(60));
-            // Each sum estimates the expiry. The server answers after `clock()`, so a sum may be a little too early,
-            // but never too late. The largest sum is the best.
+            // Each sum estimates the moment at which the key expires. The server answers after `clock()`, so a sum may
+            // be a little too small, but never too large. The largest sum is the best estimate.
             (0..5).map(|_| clock() + pttl()).max().unwrap()
         };
         if self.besides == Besides::Stopped {
@@ -137,8 +139,8 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // The job has too many processes for a descriptor each. But only the job reads this pipe: when the pipe
-                // has no reader, all processes are dead.
+                // The job has too many processes to open a descriptor for each process. But only the job reads this
+                // pipe: when the pipe has no reader, all processes of the job are dead.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -157,9 +159,10 @@ impl Cut {
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock reports a death as late if it notices the death after the end of validity. The validity ends 1 % and
-        // 2 ms (the drift) before the expiry. While the keeper is stopped, redlock may need ttl/25 to notice a death.
-        // So a death more than ttl/25 before the end of validity must not be reported as late.
+        // redlock reports a death as late if redlock notices the death after the end of the validity. The validity ends
+        // before the key expires: by the drift, 1 % of the ttl and 2 ms. While the keeper is stopped, redlock may need
+        // ttl/25 to notice a death. So a death more than ttl/25 before the end of the validity must not be reported as
+        // late.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
         let told_late = finished.stderr.contains("after the lease could expire");
@@ -171,8 +174,8 @@ impl Cut {
     }
 }
 
-/// Runs `look` with the highest priority, where permitted. With a low priority, `look` might see a timely death too
-/// late.
+/// Runs `look` with the highest priority, where permitted. With a low priority, `look` might notice a death long after
+/// the death.
 fn urgently<T>(look: impl FnOnce() -> T) -> T {
     // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
     let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -190,7 +193,8 @@ fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
 }
 
-/// Waits until the job is ready; false if the lease ended first, on a very busy machine.
+/// Waits until the job is ready. False if redlock ended first: on a very busy machine, the lease may end before the job
+/// is ready.
 fn ready(job: &Running, processes: usize) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
     eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
@@ -200,7 +204,8 @@ fn ready(job: &Running, processes: usize) -> bool {
     is_ready()
 }
 
-/// Makes these cuts, each at a random moment. Every job must be dead in time. `at_once`: how many cuts run in parallel.
+/// Makes these cuts, each at a random moment. Every job must be dead before the lock's key expires. `at_once`: how many
+/// cuts run in parallel.
 #[track_caller]
 pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     let next = AtomicUsize::new(0);
@@ -215,7 +220,7 @@ pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
                     let Some(&cut) = all.get(number) else {
                         return;
                     };
-                    // The first renewal, at ttl/4, falls into this range.
+                    // A random time from 0 to 0.4 ttl. The first renewal, at ttl/4, falls into this range.
                     let after = Duration::from_micros(rand(cut.ttl * 400));
                     let left = cut.make(&redis, number, after);
                     lefts.lock().unwrap().push(left);

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A listener on 127.0.0.1, which ends when the value is dropped.
+/// A listener on 127.0.0.1, which ends when the `Endless` is dropped.
 #[derive(Debug)]
 pub(crate) struct Endless {
     port: u16,
@@ -25,7 +25,7 @@ impl Endless {
         })
     }
 
-    /// Answers packet number n with `answer(n)`. The packets of all connections are counted together, from 0.
+    /// A server that answers packet number n with `answer(n)`. The packets of all connections have one count, from 0.
     pub(crate) fn answering(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Endless {
         let number = AtomicU64::new(0);
         Endless::serve(move |mut client, _, _| {
@@ -38,8 +38,8 @@ impl Endless {
         })
     }
 
-    /// Calls `client` with each connection, the connection's number, and a flag that is set when the returned value is
-    /// dropped.
+    /// For each connection, calls `client` in a new thread. `client` gets the connection, the connection's number, and
+    /// a flag. The flag is true once the `Endless` has been dropped.
     pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -69,7 +69,7 @@ impl Endless {
 impl Drop for Endless {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Wakes the listener up.
+        // A new connection wakes the thread that listens, and the thread ends.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }

@@ -1,6 +1,6 @@
-//! Faults at system calls. A seccomp filter reports the calls of a process and its descendants (apart from `PASSED`) to
-//! a supervisor, before the kernel carries them out (seccomp_unotify(2)). The supervisor can let one of the calls fail,
-//! or kill the process that makes this call.
+//! Faults at system calls. A seccomp filter reports the system calls of a process and its descendants (apart from
+//! `PASSED`) to a supervisor, before the kernel carries them out (seccomp_unotify(2)). The supervisor can let one
+//! system call fail, or kill the process that makes this system call.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// A process of a [`Test`](super::Test): its name in the kernel, and how many processes of that name came before it.
+/// A process of a [`Test`](super::Test): its name in the kernel, and how many processes had the same name before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Caller(pub(crate) String, pub(crate) usize);
 
@@ -40,8 +40,8 @@ pub(crate) struct Faults {
     seen: Mutex<Vec<Moment>>,
 }
 
-/// The system calls behind the C library's poll and epoll_wait: on newer architectures only variants with a signal mask
-/// exist.
+/// The system calls that the C library makes in poll and epoll_wait. On newer architectures, Linux has only the
+/// variants with a signal mask.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const POLL: i64 = libc::SYS_poll;
 #[cfg(target_arch = "x86_64")]
@@ -51,8 +51,8 @@ pub(crate) const POLL: i64 = libc::SYS_ppoll;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
-/// System calls that the filter lets pass. They manage memory and locks for the C library, end a process or return from
-/// a signal. The last, sendmsg, reports to the supervisor.
+/// System calls that the filter does not report. They manage memory and locks for the C library, end a process or
+/// return from a signal. sendmsg is among them because `report_calls` itself makes it under the filter.
 const PASSED: [i64; 10] = [
     libc::SYS_brk,
     libc::SYS_exit,
@@ -67,12 +67,13 @@ const PASSED: [i64; 10] = [
 ];
 
 impl Faults {
-    /// A supervisor that causes no fault, and only remembers the calls.
+    /// A supervisor that causes no fault, and only remembers the system calls.
     pub(crate) fn none() -> Arc<Faults> {
         Arc::default()
     }
 
-    /// A supervisor that causes this fault when the first process of that name makes the call for the Nth time.
+    /// A supervisor that causes this fault when the first process with the name `process` makes the system call `call`
+    /// for the `nth` time, from 1 on.
     pub(crate) fn at(process: &str, call: i64, nth: usize, fault: Fault) -> Arc<Faults> {
         Faults::planned(Moment { caller: Caller(process.to_owned(), 0), call, nth }, fault)
     }
@@ -81,7 +82,7 @@ impl Faults {
         Arc::new(Faults { plan: Some((moment, fault)), seen: Mutex::default() })
     }
 
-    /// The calls so far, in their order.
+    /// The system calls that the supervisor has seen so far, in their order.
     pub(crate) fn seen(&self) -> Vec<Moment> {
         self.seen.lock().unwrap().clone()
     }
@@ -95,7 +96,7 @@ impl Faults {
         self.plan.as_ref().is_some_and(|(moment, _)| self.seen.lock().unwrap().contains(moment))
     }
 
-    /// Supervises the process that `command` will be, from its exec on.
+    /// Prepares `command`: when `command` is started, the process and its descendants are supervised from the exec on.
     pub(super) fn supervise(self: &Arc<Faults>, command: &mut Command) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let faults = Arc::clone(self);
@@ -146,7 +147,8 @@ impl Faults {
     }
 }
 
-/// The process with this pid, under the name that it has now.
+/// The process with this pid, under its present name: after a change of its name, a process is another [`Caller`].
+/// `known`: the present name and the [`Caller`] of each pid.
 fn caller(known: &mut HashMap<u32, (String, Caller)>, pid: u32) -> Caller {
     let name = super::name(pid);
     if let Some((_, caller)) = known.get(&pid).filter(|(had, _)| *had == name) {
@@ -158,7 +160,7 @@ fn caller(known: &mut HashMap<u32, (String, Caller)>, pid: u32) -> Caller {
     caller
 }
 
-/// A copy of a descriptor of another process.
+/// A copy of the descriptor `descriptor` of the process `pid`.
 fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     // SAFETY: these calls take numbers, and touch no memory; each descriptor is new.
     unsafe {
@@ -169,13 +171,14 @@ fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     }
 }
 
-/// From now on the kernel reports each system call of this process, apart from [`PASSED`]. The supervisor, at the other
-/// end of this socket, gets the reports. Async-signal-safe.
+/// Makes the kernel report each system call of the present process, apart from [`PASSED`]. The reports come through a
+/// new descriptor. This function sends the number of the descriptor to the supervisor, which is at the other end of the
+/// socket `supervisor`. Async-signal-safe.
 fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let passed = PASSED.map(|call| call as u32);
     let mut program = [statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW); PASSED.len() + 3];
-    // A filter gets a structure whose first field is the number of the call.
+    // A filter gets a structure whose first field is the number of the system call.
     program[0] = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
     for (at, &call) in passed.iter().enumerate() {
         program[1 + at] = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (passed.len() - at) as u8, 0, call);

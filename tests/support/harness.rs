@@ -1,5 +1,5 @@
-//! Tests of the test support itself: if a fixture did not do what it says, other tests could pass with a program that
-//! is wrong.
+//! Tests of the tools of the tests: with a tool that does not do what it says, tests could pass although redlock is
+//! wrong.
 
 use crate::support::{
     Ended, Mode, Monitor, Proxy, Redis, SOON, Test, alive, any, command_calls, descendants, eventually, like, ms,
@@ -128,7 +128,7 @@ fn monitor_and_counters_show_what_was_asked() {
     assert!(monitor.lines(&redis).iter().any(|line| line.contains("lua] \"GET\" \"a\"")));
 }
 
-/// Sends a PING. Returns the first line of the answer, or its beginning if the rest does not come.
+/// Sends a PING to the proxy. Returns the first line of the answer, or only a part if the rest does not come in time.
 fn ping(proxy: &Proxy) -> String {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let _ = stream.write_all(b"PING\r\n");

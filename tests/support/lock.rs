@@ -1,10 +1,10 @@
-//! The few calls of redlock that most tests need for a start, and patterns for redlock's messages.
+//! Calls of redlock that many tests make, and patterns for redlock's messages.
 
 use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, ms, redlock, when};
 use std::io::PipeWriter;
 use std::time::Instant;
 
-/// Takes a lock for 30 seconds and returns its token.
+/// Takes a lock for 30 seconds, and returns the token of the lease.
 #[track_caller]
 pub(crate) fn acquire<W: Where + ?Sized>(servers: &W, name: &str) -> String {
     acquire_for(servers, name, "30s")
@@ -16,8 +16,8 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
-/// Takes a lock, makes its lease run out at once, and returns the token. (A short ttl would not do: on a slow machine
-/// `acquire` would fail, since the grant would come too late.)
+/// Takes a lock, makes the lease run out at once, and returns the token of the lease. (With a short ttl instead, the
+/// grant could come too late on a slow machine, and `acquire` would fail.)
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
@@ -34,7 +34,7 @@ pub(crate) fn is_renewed(redis: &Redis) {
     key_is_renewed(redis, "redlock:backup");
 }
 
-/// Waits until the lease of the lock with this key is renewed.
+/// Waits until the lease of the lock with this key is renewed: the time left on this node grows.
 #[track_caller]
 pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     let mut before = i64::MAX;
@@ -44,7 +44,7 @@ pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     });
 }
 
-/// `run -q backup` with these arguments behind it.
+/// The call `redlock run -q backup` with these further arguments.
 pub(crate) fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run -q backup").args(arguments)
 }
@@ -67,7 +67,7 @@ pub(crate) fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
     status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
 }
 
-/// Several servers that know the usual scripts.
+/// Starts `count` servers, and makes them know the scripts of `acquire`, `extend`, `release` and `status`.
 #[track_caller]
 pub(crate) fn several(count: usize) -> Vec<Redis> {
     let nodes = Redis::several(count);
@@ -75,8 +75,8 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node, and returns its token. `acquire` ends once a majority has granted: if a
-/// node still lacks the lock 500 ms later, this function releases the lock and takes it again.
+/// Takes a lock for 30 seconds on every node, and returns the token of the lease. `acquire` ends once a majority has
+/// granted. If a node still lacks the lock 500 ms later, this function releases the lock, and takes the lock again.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
@@ -99,7 +99,8 @@ pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     taken
 }
 
-/// Gives a server the user `locks`, password `secret`, with the documented permissions and the rules `more`.
+/// Gives a server the user `locks` with the password `secret`. The user gets the permissions that redlock(1) documents,
+/// and the further ACL rules `more`.
 #[track_caller]
 pub(crate) fn permit(redis: &Redis, more: &str) {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src/redlock.man")).unwrap();
@@ -125,7 +126,7 @@ pub(crate) fn teach_scripts(redis: &Redis) {
     }
 }
 
-/// A message: one line that begins with "redlock: " and has each of these texts in it.
+/// A message: one line that begins with "redlock: ", ends without a full stop, and has each of these texts in it.
 pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     let what = format!("one line of redlock's with {fragments:?}");
@@ -150,8 +151,8 @@ pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     }
 }
 
-/// The message as the last line. Before it, a waiting call may say what it waits for, and the shells of a job may tell
-/// of their children.
+/// Output whose last line is this message. Any lines may come before the message: a waiter says what it waits for, and
+/// a job's shells report their children.
 pub(crate) fn at_last(message: Pattern) -> Pattern {
     when(format!("in the end {message:?}"), move |text| {
         let lines = text.strip_suffix('\n').unwrap_or(text);
@@ -188,8 +189,8 @@ pub(crate) fn myself() -> (String, String) {
     (user.name, host.to_string_lossy().into_owned())
 }
 
-/// The two lines about a loss that the servers have reported: the first when the job gets SIGTERM, the second when the
-/// job has ended. `why`: the reason, as a template for [`like`].
+/// The two lines of `run` after the servers have reported a loss: one when the job gets SIGTERM, one when the job has
+/// ended. `why`: the reason in both lines, as a template for [`like`].
 pub(crate) fn lost(why: &str) -> Pattern {
     like(format!(
         "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
@@ -197,8 +198,8 @@ pub(crate) fn lost(why: &str) -> Pattern {
     ))
 }
 
-/// The lines of `run` about a lost lease. The last line sums up, and has these fragments. Lines before it may say that
-/// a renewal failed, that the job was sent SIGTERM, and that SIGKILL has not ended a process yet.
+/// The lines of `run` about a lost lease. The last line reports the loss, and has each of these texts in it. Lines
+/// before the last line may say three things: a renewal failed, the job was sent SIGTERM, a process outlives SIGKILL.
 pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     let last = message(fragments);
     when(format!("the lines of a loss, {last:?}"), move |text| {
@@ -213,8 +214,8 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// A `run -q` whose job has begun. `status`: the expected status of `run`. The job ends when the returned writer is
-/// dropped; if the status is 76, the job ends by the loss of its lease.
+/// Starts `run -q` with the lock `backup`, and waits until the job has begun. `status`: the expected status of `run`.
+/// The job ends when the returned writer is dropped. If the status is 76, the loss of the lease ends the job.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

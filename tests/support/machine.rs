@@ -1,4 +1,4 @@
-//! The machine around a call: busy cores, outputs that take nothing more, random numbers, namespaces.
+//! The machine around a call: busy cores, full pipes and terminals, random numbers, Python's modules, namespaces.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
@@ -45,7 +45,7 @@ pub(crate) fn rand(limit: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % limit
 }
 
-/// The number in this environment variable, for tests run by hand; else `default`.
+/// How many rounds a test makes: the number in the environment variable `variable`, or `default` if it is not set.
 #[track_caller]
 pub(crate) fn rounds(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
@@ -61,21 +61,22 @@ pub(crate) fn has_module(module: &str) -> bool {
     has
 }
 
-/// A pipe that takes nothing more; both ends are in blocking mode.
+/// A pipe that takes no more bytes. Both ends are in blocking mode.
 pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// A pair of Unix stream sockets, both in blocking mode. The second takes no more bytes.
+/// A pair of Unix stream sockets, both in blocking mode. The second socket takes no more bytes.
 pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     let (reader, writer) = UnixStream::pair().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// A terminal that takes only `room` more bytes. Returns its master, which nobody reads, and its slave for programs.
+/// A terminal that takes only `room` more bytes. Returns the master side, which nobody reads, and the slave side, to
+/// which a program writes.
 pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
     static CAPACITY: OnceLock<usize> = OnceLock::new();
     let fill = |most: usize| {
@@ -83,8 +84,9 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // Writes single bytes, since the capacity depends on the sizes of the pieces. After a refusal, the kernel may
-        // still make room by moving bytes to the other end. On a busy machine this takes time.
+        // Writes single bytes, since the terminal's capacity depends on the sizes of the written pieces. After a
+        // refusal, the kernel may still make room by moving bytes to the master. On a busy machine this takes time: so
+        // the terminal counts as full only after 60 refusals in a row.
         while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),

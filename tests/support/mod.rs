@@ -91,7 +91,8 @@ pub(crate) fn slowness() -> Duration {
     (0..5).map(time).max().unwrap()
 }
 
-/// A directory, deleted when the value is dropped. The path is short: a Unix socket's path has 107 bytes at most.
+/// A directory, deleted when the `Directory` is dropped. The path is short, since the path of a Unix socket has at most
+/// 107 bytes.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-/// Records everything that a server is asked, from `new` on.
+/// Records all requests that a server gets from `Monitor::new` on.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     lines: Arc<Mutex<Vec<String>>>,
@@ -32,8 +32,8 @@ impl Monitor {
         Monitor { lines, stream }
     }
 
-    /// All requests so far, calls from inside scripts (`[0 lua]`) included. To miss none, this sends a marker, and
-    /// waits until MONITOR shows the marker.
+    /// All requests since `new`, and all calls of commands from inside scripts (`[0 lua]`). To miss none, this function
+    /// sends a marker to the server, and waits until MONITOR shows the marker.
     pub(crate) fn lines(&self, redis: &Redis) -> Vec<String> {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
         redis.command(&["ECHO", &marker]);
@@ -60,8 +60,8 @@ impl Drop for Monitor {
     }
 }
 
-/// How often each command was called since [`reset_command_calls`], by clients and by scripts. INFO and CONFIG
-/// RESETSTAT are left out: the two functions here call them.
+/// How often clients and scripts have called each command since [`reset_command_calls`]. INFO and CONFIG RESETSTAT are
+/// left out, since these two functions themselves call INFO and CONFIG RESETSTAT.
 pub(crate) fn command_calls(redis: &Redis) -> BTreeMap<String, u64> {
     let info: String = redis.query(&["INFO", "commandstats"]);
     let entries = info.lines().filter_map(|line| {

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Ties the process to the thread that starts it: when the thread ends, the kernel kills the process. So no server
-/// outlives a test binary that is killed.
+/// Ties the process of `command` to the thread that starts the process: when the thread ends, the kernel kills the
+/// process. So no server outlives a test binary that is killed.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and the closure calls nothing else.
     unsafe {
@@ -42,7 +42,7 @@ pub(crate) fn stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
-/// The line of /proc/PID/status that begins with `name`, without this name.
+/// The value behind `name` in /proc/PID/status. None: the process is gone, or no line begins with `name`.
 pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -65,7 +65,7 @@ impl Watched {
         Watched(pids.iter().filter_map(open).collect())
     }
 
-    /// Waits until all have ended; false if this takes longer than the deadline.
+    /// Waits until all watched processes have ended; false if this takes longer than `deadline`.
     pub(crate) fn all_end(&self, deadline: Duration) -> bool {
         let until = Instant::now() + deadline;
         self.0.iter().all(|fd| {
@@ -110,7 +110,8 @@ fn all() -> impl Iterator<Item = u32> {
     std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// State and parent, from /proc/PID/stat. The process' name may contain anything, so this reads behind the last `)`.
+/// The state and the parent of a process, from /proc/PID/stat. None: the process is gone. The process' name, in
+/// parentheses, may contain any character, so the state begins behind the last `)`.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let line = String::from_utf8_lossy(&line);

@@ -17,27 +17,27 @@ use std::time::{Duration, Instant};
 pub(crate) enum Mode {
     /// Passes everything on.
     Pass,
-    /// Passes everything on, this much later in each direction.
+    /// Passes everything on, requests and replies, each after this delay.
     Delay(Duration),
-    /// Holds everything back until this moment. From then on delays everything, as `Delay` does.
+    /// Passes everything on after this delay. Bytes that come before this moment first wait for the moment.
     Hold(Instant, Duration),
-    /// Accepts connections, and swallows all bytes: nothing arrives, nothing comes back.
+    /// Accepts connections, and swallows all bytes of clients and server.
     BlackHole,
-    /// Requests arrive, their replies are swallowed.
+    /// Passes requests on to the server, and swallows all replies.
     LoseReplies,
-    /// Closes all connections, and every new connection at once.
+    /// Closes all open connections, and closes each new connection at once.
     Cut,
-    /// Requests arrive; replies come one byte at a time, this far apart.
+    /// Passes requests on to the server. The client gets replies byte by byte, with this pause before each byte.
     Drip(Duration),
-    /// Answers each packet with these bytes itself.
+    /// The proxy itself answers each packet of a client with these bytes. The server gets nothing.
     Garbage(Vec<u8>),
-    /// Answers each request with this error itself.
+    /// The proxy itself answers each request with this error. The server gets nothing.
     Refuse(String),
-    /// Requests arrive, and the server executes them. The client gets this error instead of each reply.
+    /// Passes requests on to the server, which executes them. The client gets this error instead of each reply.
     Misreport(String),
-    /// Requests arrive. Half of the first reply comes back; then the proxy closes the connection.
+    /// Passes requests on to the server. The client gets half of the first reply, and the proxy closes the connection.
     HalfReply,
-    /// Requests arrive. Half of the first reply comes back; then the proxy resets the connection.
+    /// Passes requests on to the server. The client gets half of the first reply, and the proxy resets the connection.
     Reset,
 }
 
@@ -46,14 +46,14 @@ pub(crate) enum Mode {
 pub(crate) enum Break {
     Reset,
     End,
-    /// The client gets the end of the connection; all that the client sends still arrives.
+    /// The client sees the end of the connection, but all that the client sends still arrives at the server.
     HalfEnd,
-    /// Nothing goes through the present connections any more, but they stay open.
+    /// No byte goes through any present connection any more, but the connections stay open.
     BlackHole,
 }
 
-/// A listener on 127.0.0.1 that passes connections on to a server, or to several in turn. When the value is dropped,
-/// all connections are closed.
+/// A listener on 127.0.0.1 that passes connections on to one server, or to several servers in turn. When the `Proxy` is
+/// dropped, all connections are closed.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
@@ -70,15 +70,16 @@ enum Target {
 
 #[derive(Debug)]
 struct Shared {
-    /// New connections go to these in turn.
+    /// The servers. New connections lead to one server after the other, in turn.
     targets: Mutex<Vec<Target>>,
     mode: Mutex<Mode>,
     ended: AtomicBool,
-    /// Connections with a number below this are half-open.
+    /// Connections are numbered from 0. No byte goes through a connection with a number below this.
     half_open: AtomicUsize,
-    /// Connections of clients. Each connection belongs to its pumps: when their threads end, the connection is closed.
+    /// The connections of clients. The two pumps of a connection own it: when both pumps have ended, it is closed.
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// After this many more bytes from clients, a connection breaks in this way. None: no connection breaks.
+    /// After this many more bytes from clients, the connection of the last of these bytes breaks in this way. None: no
+    /// connection breaks.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
@@ -148,7 +149,7 @@ impl Proxy {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Changes the mode, for open connections too.
+    /// Changes the mode, for open and for new connections.
     pub(crate) fn set(&self, mode: Mode) {
         *self.shared.mode.lock().unwrap() = mode.clone();
         if mode == Mode::Cut {
@@ -166,7 +167,7 @@ impl Proxy {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
-    /// Makes the present connections half-open: nothing goes through them any more, but they are not closed. New
+    /// Makes all present connections half-open: no byte goes through them any more, but they are not closed. New
     /// connections work.
     pub(crate) fn half_open(&self) {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
@@ -185,13 +186,14 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The number of chunks from clients. A chunk may have any length. Half-open connections do not count.
+    /// How many chunks of bytes have come from clients. A chunk may have any length. Chunks from half-open connections
+    /// do not count.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// Counts the bytes that clients send from now on. Byte number `byte` still passes. Then its connection breaks. New
-    /// connections work.
+    /// From now on, the proxy counts the bytes that clients send. Byte number `byte` passes, and the connection that
+    /// brought this byte breaks right after it. New connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
     }
@@ -201,17 +203,17 @@ impl Proxy {
         *self.shared.breaks.lock().unwrap() = None;
     }
 
-    /// The number of bytes from clients. Half-open connections do not count.
+    /// How many bytes have come from clients. Bytes from half-open connections do not count.
     pub(crate) fn requested(&self) -> usize {
         self.shared.requested.load(Ordering::SeqCst)
     }
 
-    /// The number of bytes that went back to clients. The modes `Refuse`, `HalfReply` and `Reset` do not count.
+    /// How many bytes went back to clients. Bytes in the modes `Refuse`, `HalfReply` and `Reset` do not count.
     pub(crate) fn replied(&self) -> usize {
         self.shared.replied.load(Ordering::SeqCst)
     }
 
-    /// The number of connections that were reset by their clients.
+    /// How many connections clients have reset.
     pub(crate) fn resets(&self) -> usize {
         self.shared.resets.load(Ordering::SeqCst)
     }
@@ -221,7 +223,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.close();
-        // Wakes the listener up.
+        // A new connection wakes the thread that listens, and the thread ends.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -279,8 +281,8 @@ impl Shared {
         );
     }
 
-    /// Breaks the connection, if the break is due in this chunk. Returns the part of the chunk that still arrives. None
-    /// if the whole chunk arrives: no break is due, or the break is a [`Break::HalfEnd`].
+    /// Breaks the client's connection if this chunk has the byte of [`Proxy::break_at`]. Returns the part of the chunk
+    /// that still arrives. None: the whole chunk arrives, since no break is due, or the break is [`Break::HalfEnd`].
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;
@@ -305,7 +307,7 @@ impl Shared {
         number >= self.half_open.load(Ordering::SeqCst)
     }
 
-    /// For a chunk from the client: the pieces that go on to the server, each with its delay.
+    /// Takes a chunk of bytes from a client. Returns the pieces that go on to the server, each behind its delay.
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
@@ -331,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// For a chunk from the server: the pieces that go on to the client, each with its delay.
+    /// Takes a chunk of bytes from the server. Returns the pieces that go on to the client, each behind its delay.
     fn reply(&self, chunk: Vec<u8>, client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         let pieces = match self.mode() {
             Mode::Pass => vec![(Duration::ZERO, chunk)],
@@ -358,7 +360,7 @@ impl Shared {
     }
 }
 
-/// The stream that comes from a client; counts resets.
+/// The bytes that come from a client. If the client resets the connection, the reset is counted.
 struct Client {
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -377,7 +379,8 @@ impl Read for Client {
 /// How many requests begin in this chunk.
 fn requests(mut chunk: &[u8]) -> usize {
     let mut count = 0;
-    // Reads a first line such as `*3\r\n`, with the mark `*`. Returns the number, and the bytes behind the line.
+    // Reads a line such as `*3\r\n`, with the mark `*`, at the start of the chunk. Returns the number, and the bytes
+    // behind the line. None: the chunk does not begin with such a line.
     fn number(chunk: &[u8], mark: u8) -> Option<(usize, &[u8])> {
         let end = chunk.windows(2).position(|pair| pair == b"\r\n")?;
         let digits = std::str::from_utf8(chunk[..end].strip_prefix(&[mark])?).ok()?;
@@ -403,7 +406,8 @@ fn reset(stream: &TcpStream) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The outlet of a pump. At first, one thread reads and writes. Once a piece has to wait, another thread writes.
+/// Where a [`pump`] writes. `Direct`: the thread that reads also writes. `Delayed`: once a piece has to wait, a second
+/// thread writes this piece and all later pieces.
 enum Outlet<W> {
     Direct(W),
     Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
@@ -428,8 +432,8 @@ impl Close for UnixStream {
 }
 
 impl<W: Close + Send + 'static> Outlet<W> {
-    /// Writes the piece when it is due, after all earlier pieces. Once a piece has to wait, another thread writes that
-    /// piece and all later pieces. Returns false once a write has found that the other end is closed.
+    /// Writes the piece at the moment `due`, after all earlier pieces. If the piece has to wait, a second thread writes
+    /// it and all later pieces. Returns false once a write has found that the other end is closed.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)

@@ -1,5 +1,5 @@
-//! A terminal with an interactive shell, as a person would have. A test types keys, and waits for what the screen
-//! shows.
+//! A terminal with an interactive shell, as a person would have. A test types keys, and waits until the screen shows a
+//! text.
 
 use super::running::Output;
 use super::{Directory, SOON, Test, Where, send, tagged};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The prompt of the shell. No line that a test types contains this text.
 const PROMPT: &str = "%% ";
 
-/// A terminal and its shell. When the value is dropped, all processes in the terminal are killed.
+/// A terminal and its shell. When the `Terminal` is dropped, the shell and all processes that it started are killed.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     test: Test,
@@ -28,7 +28,8 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal with an interactive bash, which finds redlock in its PATH and the servers in its environment.
+    /// A terminal with an interactive bash, without a line editor. bash finds redlock in PATH, and the servers in its
+    /// environment.
     #[track_caller]
     pub(crate) fn bash<W: Where + ?Sized>(servers: &W) -> Terminal {
         let arguments = ["--norc", "--noprofile", "--noediting", "-i"];
@@ -61,7 +62,7 @@ impl Terminal {
         let mut command = test.command();
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
         let shell = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see `make deps`"));
-        // The command has the slave's descriptors, and would keep the terminal open.
+        // `command` keeps descriptors of the terminal's slave side. While they are open, the output does not end.
         drop(command);
         let keys = File::from(pair.master);
         let terminal = Terminal { screen: Output::new(Some(keys.try_clone().unwrap())), test, shell, keys };
@@ -85,8 +86,8 @@ impl Terminal {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until the new output has `text`. Returns the new output up to the end of `text`. The next wait starts
-    /// there.
+    /// Waits until `text` is in the output that the test has not read yet. Reads and returns this output up to the end
+    /// of `text`.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {
@@ -95,7 +96,8 @@ impl Terminal {
         }
     }
 
-    /// Waits for the shell's prompt. The shell must then have its terminal back.
+    /// Waits for the shell's prompt. At the prompt, `shell_has_the_terminal` must be true. Returns the output up to the
+    /// prompt.
     #[track_caller]
     pub(crate) fn prompts(&self) -> String {
         let shown = self.shows(PROMPT);

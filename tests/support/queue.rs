@@ -1,5 +1,5 @@
-//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter when all earlier waiters are in line, so the
-//! order is known. `Contenders` compete for the lock.
+//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter only when the waiter before it is in line, so
+//! the order of the waiters is known. `Contenders` compete for the lock in any order.
 
 use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl Line {
         eventually(SOON, &what, || Line::length(redis) == length);
     }
 
-    /// `acquire --wait`, which may print its token.
+    /// A call of `acquire --wait` for the lock `backup`. The call may print anything on standard output: it prints the
+    /// lease's token.
     pub(crate) fn waiter<W: Where + ?Sized>(servers: &W) -> Test {
         Test::new(servers)
             .args(["acquire", "-q", "--name", Line::NAME, "--wait"])
@@ -62,7 +63,8 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes have the same new token, other than `token`. Returns the new token.
+    /// Waits until most of the nodes have the lock with one and the same token, which is not `token`. Returns that new
+    /// token.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -76,7 +78,8 @@ impl Line {
     }
 }
 
-/// Jobs that wait in line for the lock `backup`. A job that has the lock notes its number and its fencing token.
+/// Jobs that wait in line for the lock `backup`. A job that gets the lock adds a line to the file `order`: the job's
+/// number and fencing token.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     directory: Arc<Directory>,
@@ -84,7 +87,8 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// Starts `count` jobs. Each job is started when the jobs before it are in line. `in_line` counts the waiters.
+    /// Starts `count` jobs. Each job is started when the jobs before it are in line. `in_line` tells how many waiters
+    /// are in line.
     #[track_caller]
     pub(crate) fn join<W: Where + ?Sized>(servers: &W, count: usize, in_line: impl Fn() -> usize) -> Numbered {
         let directory = Arc::new(Directory::new());
@@ -102,8 +106,8 @@ impl Numbered {
         self.running.iter().map(Running::pid)
     }
 
-    /// Waits for all jobs. They must be served in the order of their numbers, each with a larger fencing token than the
-    /// job before. Returns the first job's fencing token.
+    /// Waits for the end of all jobs. They must get the lock in the order of their numbers, each with a larger fencing
+    /// token than the job before it. Returns the first job's fencing token.
     #[track_caller]
     pub(crate) fn are_served_in_order(self) -> u64 {
         let count = self.running.len();
@@ -127,10 +131,10 @@ pub(crate) struct Contenders {
 }
 
 impl Contenders {
-    /// Starts `count` callers, each with `jobs` jobs and these arguments of `run`.
+    /// Starts `count` callers. Each caller runs `jobs` jobs, one after another, with these further arguments of `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
-        // When the job ends, the kernel frees the lock of the file `busy`, even if the job was killed.
+        // When the job ends, the kernel frees flock's lock on the file `busy`, even if the job was killed.
         let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
         std::fs::write(directory.path().join("job"), job).unwrap();
         let script = format!(
@@ -156,8 +160,8 @@ impl Contenders {
         eventually(Duration::from_secs(40), "the lock changes hands", || self.jobs() >= before + jobs);
     }
 
-    /// Waits for all callers. At least `jobs` jobs must have begun, never two at a time, each with a larger fencing
-    /// token than the jobs before.
+    /// Waits for the end of all callers. At least `jobs` jobs must have begun, and no two jobs may have run at a time.
+    /// Each job must have a larger fencing token than the job before it.
     #[track_caller]
     pub(crate) fn finish(mut self, jobs: usize) {
         self.running.drain(..).for_each(|running| drop(running.finish()));

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A running server. When the value is dropped, the server dies; if the test has failed, the server's log is printed.
+/// A running server. When the `Redis` is dropped, the server dies. If the test has failed, the server's log is printed.
 #[derive(Debug)]
 pub(crate) struct Redis {
     directory: Directory,
@@ -18,20 +18,20 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// The server says that it was started this many seconds earlier than it was.
+    /// This many seconds are added to the uptime that the server shows.
     age: i64,
     network: Option<Arc<Network>>,
 }
 
-/// The wall clock of a server.
+/// The wall clock of a server, which a test can set. The path is that of the file CLOCK_FILE: see clock.c.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerClock(PathBuf);
 
 impl ServerClock {
-    /// Sets how far the server's clock is ahead of this machine's.
+    /// Sets the server's clock to this machine's time plus `ahead`.
     pub(crate) fn set(&self, ahead: Duration) {
         let microseconds = i64::try_from(ahead.as_micros()).unwrap();
-        // The test writes in place, since the server has the file mapped.
+        // The file is changed, not replaced: the server has mapped the file into its memory.
         let file = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &microseconds.to_ne_bytes(), 0).unwrap();
     }
@@ -41,7 +41,7 @@ impl ServerClock {
 pub(crate) trait Where {
     fn urls(&self) -> Vec<String>;
 
-    /// Further variables that a call needs.
+    /// The environment variables that a call of redlock needs for these servers, apart from the list of URLs.
     fn environment(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -83,7 +83,8 @@ impl Redis {
         Redis::with(&[])
     }
 
-    /// A server that takes `delay` microseconds to load each key, and answers meanwhile; none with Redis 6.
+    /// A server that takes `delay` microseconds to load each key, and answers requests while it loads. None with Redis
+    /// 6, which answers too seldom while it loads.
     pub(crate) fn loading_slowly(delay: &str) -> Option<Redis> {
         let version = Command::new(program()).arg("--version").output().unwrap().stdout;
         if String::from_utf8_lossy(&version).contains("v=6.") {
@@ -93,11 +94,11 @@ impl Redis {
         Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
     }
 
-    /// The arguments of a server that keeps its data over a kill: it hands each write to the kernel before it answers.
-    /// (`appendfsync always` would wait for the disk too.)
+    /// The arguments of a server whose data survives SIGKILL: the server hands each write to the kernel before it
+    /// answers. (With `appendfsync always`, the server would also wait for the disk.)
     pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
-    /// A server that keeps its data over a kill.
+    /// A server that still has its data when it is started again after a SIGKILL.
     pub(crate) fn durable() -> Redis {
         Redis::with(Redis::DURABLE)
     }
@@ -109,12 +110,12 @@ impl Redis {
         redis
     }
 
-    /// A server that can be reached by TCP too.
+    /// A server on a Unix socket and on a TCP port.
     pub(crate) fn with_tcp(arguments: &[&str]) -> Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
-    /// Starts a replica of `primary`, and waits until the replica is in step.
+    /// Starts a replica of `primary`, and waits until the replica has the data of `primary`.
     pub(crate) fn replica_of(primary: &Redis, arguments: &[&str]) -> Redis {
         let port = primary.port().to_string();
         let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
@@ -140,10 +141,10 @@ impl Redis {
         })
     }
 
-    /// The server that `launch` starts on a port of its own.
+    /// Calls `launch` with a free port, and returns the launched server once it answers.
     pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
         let mut log = String::new();
-        // Another process may take the port first; the server then ends at once.
+        // Another process may take the free port before the server does. In that case the server ends at once.
         for _ in 0..5 {
             let mut redis = launch(free_port());
             if redis.became_ready() {
@@ -217,7 +218,7 @@ impl Redis {
         }
     }
 
-    /// Waits until the server answers; false if it ends instead.
+    /// Waits until the server answers; false if the server's process ends instead.
     fn became_ready(&mut self) -> bool {
         let start = Instant::now();
         while start.elapsed() < SOON {
@@ -233,7 +234,8 @@ impl Redis {
     }
 
     fn pings(&self) -> bool {
-        // Any error but LOADING is an answer, too: the server may ask for a password, or may be a replica without data.
+        // An error from the server, except LOADING, counts as an answer. The server may demand a password, or may be a
+        // replica without data.
         match self.try_connection() {
             Ok(mut connection) => match redis::cmd("PING").query::<String>(&mut connection) {
                 Ok(_) => true,
@@ -298,7 +300,7 @@ impl Redis {
         Ok(connection)
     }
 
-    /// One raw command.
+    /// Sends one command to the server, on a new connection, and returns the answer.
     pub(crate) fn try_query<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut request = redis::cmd(command[0]);
         for argument in &command[1..] {
@@ -307,7 +309,7 @@ impl Redis {
         request.query(&mut self.try_connection()?)
     }
 
-    /// One raw command that must succeed.
+    /// Sends one command to the server, and returns the answer. The command must succeed.
     #[track_caller]
     pub(crate) fn query<T: FromRedisValue>(&self, command: &[&str]) -> T {
         loop {
@@ -320,7 +322,7 @@ impl Redis {
         }
     }
 
-    /// One raw command whose answer does not matter, but which must succeed.
+    /// Sends one command to the server. The command must succeed; the answer does not matter.
     #[track_caller]
     pub(crate) fn command(&self, command: &[&str]) {
         let _: redis::Value = self.query(command);
@@ -331,7 +333,7 @@ impl Redis {
         self.query(&["GET", key])
     }
 
-    /// Milliseconds; −1 without expiry, −2 without key.
+    /// The milliseconds until the key expires. −1: the key never expires. −2: the key does not exist.
     #[track_caller]
     pub(crate) fn pttl(&self, key: &str) -> i64 {
         self.query(&["PTTL", key])
@@ -342,7 +344,8 @@ impl Redis {
         self.query(&["EXISTS", key])
     }
 
-    /// All keys but the memory of runs, sorted. Most tests are about locks, and the memory outlives the locks.
+    /// The names of all keys, sorted, without the keys of the memory of runs. Most tests are about locks, and the
+    /// memory outlives the locks.
     #[track_caller]
     pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
@@ -374,14 +377,15 @@ impl Redis {
         send(self.pid(), Signal::SIGCONT);
     }
 
-    /// Kills the server by SIGKILL; data that it has not saved is gone.
+    /// Kills the server by SIGKILL. Data that the server has not saved is lost.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let _ = std::fs::remove_file(self.socket());
     }
 
-    /// Kills the server if it lives, and starts it again in the same place: empty, unless it has saved its data.
+    /// Kills the server if it lives, starts it again at the same addresses, and waits until it answers. The server is
+    /// then empty, unless it has saved its data.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         self.restart_aged(0);
@@ -395,7 +399,7 @@ impl Redis {
         self.ready();
     }
 
-    /// Restarts the server, and does not wait until it serves.
+    /// Kills the server if it lives, and starts it again. Does not wait until the server answers.
     pub(crate) fn restart_unready(&mut self) {
         if alive(self.pid()) {
             self.kill();
@@ -448,7 +452,8 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 on which nobody listens now. It leaves room for the bus of a Cluster: this port + 10,000.
+/// A TCP port of 127.0.0.1 on which nobody listens now. The port + 10,000 is a valid port too: a server of a Cluster
+/// needs both ports.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// A call under way. When the value is dropped, the call and all processes that it started are killed.
+/// A call under way. When the `Running` is dropped, the call and all processes that it started are killed.
 #[derive(Debug)]
 pub(crate) struct Running {
     test: Test,
@@ -30,7 +30,7 @@ impl Running {
             Err(error) => panic!("{command:?}: {error}"),
         };
         if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
-            // A command that ends without reading its input is no failure.
+            // An error is dropped: a call may end without reading all of its standard input.
             std::thread::spawn(move || drop(pipe.write_all(&input)));
         }
         let stdout = Output::new(child.stdout.take());
@@ -59,7 +59,8 @@ impl Running {
         pids
     }
 
-    /// Waits for the keeper of this `run`; returns its pid. (redlock forks the keeper before it asks any server.)
+    /// Waits until this `run` has forked the keeper; returns the keeper's pid. (redlock forks the keeper before it asks
+    /// any server.)
     #[track_caller]
     pub(crate) fn keeper(&self) -> u32 {
         let find = || {
@@ -77,7 +78,7 @@ impl Running {
         pids
     }
 
-    /// Waits until no process has standard output open; false if this takes longer than the deadline.
+    /// Waits until no process has the call's standard output open; false if this takes longer than `deadline`.
     pub(crate) fn output_closes(&self, deadline: Duration) -> bool {
         self.stdout.ends(deadline)
     }
@@ -87,25 +88,25 @@ impl Running {
         send(self.pid(), signal);
     }
 
-    /// The next line of standard output, without its end.
+    /// Reads and returns the next line of standard output, without the line break.
     #[track_caller]
     pub(crate) fn stdout_line(&self) -> String {
         self.line(&self.stdout, "standard output")
     }
 
-    /// The next line of standard error, without its end.
+    /// Reads and returns the next line of standard error, without the line break.
     #[track_caller]
     pub(crate) fn stderr_line(&self) -> String {
         self.line(&self.stderr, "standard error")
     }
 
-    /// The next line of standard error must be this.
+    /// Reads and returns the next line of standard error. The line, without its line break, must match `expected`.
     #[track_caller]
     pub(crate) fn says(&self, expected: impl Into<Pattern>) -> String {
         self.expected(&self.stderr, "standard error", &expected.into())
     }
 
-    /// The next line of standard output must be this.
+    /// Reads and returns the next line of standard output. The line, without its line break, must match `expected`.
     #[track_caller]
     pub(crate) fn prints(&self, expected: impl Into<Pattern>) -> String {
         self.expected(&self.stdout, "standard output", &expected.into())
@@ -126,12 +127,12 @@ impl Running {
         }
     }
 
-    /// Everything on standard error from the start, read or not.
+    /// All of standard error since the start of the call, whether the test has read it or not.
     pub(crate) fn all_stderr(&self) -> String {
         self.stderr.all()
     }
 
-    /// Everything on standard output from the start, read or not.
+    /// All standard output since the start of the call, whether the test has read it or not.
     pub(crate) fn all_stdout(&self) -> String {
         self.stdout.all()
     }
@@ -148,7 +149,7 @@ impl Running {
         self.ended
     }
 
-    /// Waits for the end of the call.
+    /// Waits for the end of the call. The test fails if the call still runs after `deadline`.
     #[track_caller]
     pub(crate) fn wait(&mut self, deadline: Duration) -> Ended {
         let start = Instant::now();
@@ -170,7 +171,7 @@ impl Running {
     }
 
     /// Waits for the end of the call. Checks the status and the output, apart from the output that the test has read.
-    /// Then kills the processes of the call that are left.
+    /// Kills the processes that the call has left behind.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let deadline = self.test.expected.deadline;
@@ -275,7 +276,8 @@ impl Output {
         Some(line)
     }
 
-    /// Everything up to and including the next `text`; none if `text` does not come within the deadline.
+    /// Waits until `text` is in the output that the test has not read yet. Reads and returns this output up to the end
+    /// of `text`. None: `text` has not come before the deadline or the end of the output.
     pub(super) fn up_to(&self, text: &str, deadline: Duration) -> Option<String> {
         let find = |buffer: &Buffer| {
             let rest = &buffer.bytes[buffer.read..];

@@ -3,13 +3,13 @@
 use nix::libc;
 use std::io;
 
-/// Makes the kernel answer this system call with EPERM, in this process and in all processes that it will start.
-/// Async-signal-safe.
+/// Makes the kernel refuse the system call with the number `call` (EPERM), to the present process and to all processes
+/// that it will start. Async-signal-safe.
 pub(super) fn refuse(call: i64) -> io::Result<()> {
     let number = u32::try_from(call).unwrap_or(u32::MAX);
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
-        // A filter gets a structure whose first field is the number of the call.
+        // A filter gets a structure whose first field is the number of the system call.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),

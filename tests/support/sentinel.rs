@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a failover may take on a busy machine.
+/// The longest time that a failover may take, even if the machine is busy.
 pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
 
 /// A service with three Sentinels.
@@ -67,7 +67,8 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(launch(&[arguments, &replica].concat()));
         }
-        // A replica may count as online before it has got any write: the test waits until each has got one write.
+        // A replica may count as online before any write has reached the replica. So this waits until one write has
+        // reached all replicas.
         let mut connection = servers[0].connection();
         let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
             let mut command = redis::cmd(request[0]);
@@ -77,10 +78,12 @@ impl Sentinels {
         let wanted = replicas.to_string();
         eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
         ask(&["DEL", "replicated"], &mut connection);
-        // The test tells each Sentinel where the other Sentinels are. They would find each other only after seconds.
+        // The configuration tells each Sentinel where the other Sentinels are. Without this, the Sentinels would take
+        // seconds to find each other.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         loop {
-            // Another test may take one of the ports first; the Sentinel with this port then ends at once.
+            // Another test may take a free port before the Sentinel does. In that case the Sentinel ends at once, and
+            // all Sentinels are started anew.
             let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
             let start = |me| Sentinel::start(me, &peers, &servers[0], &ports, lines);
             let mut sentinels: Vec<Sentinel> = peers.iter().map(start).collect();
@@ -96,8 +99,8 @@ impl Sentinels {
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until there is a new primary, and returns its index. The new primary is not the server `old`. The server
-    /// itself says that it is the primary, and most of the Sentinels that answer say the same.
+    /// Waits until a server other than the server `old` is the primary, and returns the index of the new primary. The
+    /// new primary itself must say that it is the primary, and so must most of the Sentinels that answer.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();
@@ -131,7 +134,7 @@ impl Sentinels {
         let _: redis::Value = request.query(&mut self.sentinels[sentinel].connection().unwrap()).unwrap();
     }
 
-    /// Stops a Sentinel's process: the kernel accepts connections, and nothing is answered.
+    /// Stops a Sentinel's process. The kernel still accepts connections to the Sentinel, but nobody answers.
     pub(crate) fn pause(&self, sentinel: usize) {
         send(self.sentinels[sentinel].child.id(), Signal::SIGSTOP);
     }
@@ -169,7 +172,7 @@ impl Sentinel {
         Sentinel { directory, child, port: *port, plain_port, password }
     }
 
-    /// Waits until the Sentinel answers; false if it ends instead.
+    /// Waits until the Sentinel names a primary; false if the Sentinel's process ends instead.
     fn became_ready(&mut self) -> bool {
         let mut ended = false;
         eventually(SOON, "the Sentinel answers", || {
@@ -179,7 +182,7 @@ impl Sentinel {
         !ended
     }
 
-    /// The port of the primary that this Sentinel names; none if the Sentinel does not answer, or names no primary.
+    /// The port of the primary that this Sentinel names. None: the Sentinel does not answer, or names no primary.
     fn primary(&self) -> Option<u16> {
         let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");

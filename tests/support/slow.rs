@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// A shell script that starts late. This process has a lease of the kernel on the script's file (fcntl(2)). exec(2)
-/// waits until this process gives up the lease, for at most 45 s.
+/// A shell script that starts late. The test's process has a lease of the kernel on the script's file (fcntl(2)). A
+/// process that executes the script waits in exec(2) until the test gives up the lease, for at most 45 s.
 #[derive(Debug)]
 pub(crate) struct Slow {
     file: File,
@@ -22,8 +22,8 @@ impl Slow {
         let slow = Slow { file, path };
         // The kernel sends a signal when exec asks for the lease. The default signal, SIGIO, would end this process.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
-        // The kernel refuses the lease while another process has the file open. A child of another test has the file
-        // open, too, between fork and exec.
+        // The kernel refuses the lease while another process has the file open. A child that another test has forked
+        // has the file open until the child's exec.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
         slow
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A certificate authority of the test's own, and what it has issued.
+/// A certificate authority of one test. The directory has the authority's own certificate and all issued certificates.
 #[derive(Debug)]
 pub(crate) struct Authority(Directory);
 
@@ -29,8 +29,8 @@ impl Authority {
         self.0.path().join("ca.pem")
     }
 
-    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name). It is valid for this many days. If
-    /// the number is negative, it has expired.
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name). The certificate is valid for this
+    /// many days from now. If `days` is negative, the certificate has expired.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
@@ -58,7 +58,7 @@ impl Authority {
 }
 
 impl Certificate {
-    /// The arguments of a server that shows this certificate to calls, replicas and Sentinels. A server of a Cluster
+    /// The arguments of a server that shows this certificate to clients, replicas and Sentinels. A server of a Cluster
     /// also needs `--tls-cluster yes`.
     pub(crate) fn everywhere(&self, authority: &Authority) -> Vec<String> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
@@ -87,7 +87,7 @@ impl Tls {
         (tls, authority)
     }
 
-    /// A server that shows this certificate.
+    /// A server with these further arguments, which shows this certificate to clients.
     pub(crate) fn with(authority: &Authority, shown: &Certificate, arguments: &[&str]) -> Tls {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let ca = path(&authority.certificate());
@@ -102,7 +102,7 @@ impl Tls {
         Tls { redis, port, ca: authority.certificate() }
     }
 
-    /// New connections get this certificate.
+    /// From now on, the server shows this certificate to new connections.
     pub(crate) fn show(&self, shown: &Certificate) {
         let Certificate { certificate, key } = shown;
         let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());

@@ -1,12 +1,13 @@
 -- Extends a lease. Never shortens a lease, and never re-creates a lost lease (RedLock.net does). Adds no hold: the
--- script may run after the hold was released.
+-- request may arrive after the release of the hold.
 -- ARG: token, slot, hold (nil: the hold that took the lock), ttl (ms; nil: the ttl with which the lease was taken),
---      default (the ttl of a lease without a record), renew (the job of the hold runs: extend the lease even if this
---      node has forgotten the hold), note (the key in which release.lua notes the release; nil: none)
--- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
---      released, gone (node), other (holders)
--- Renews the expiry of the fencing counter only if the memory has the run. Without a run, a lease of more than 100 days
--- may outlast the counter.
+--      default (ms: the ttl of a lease without a record), renew (given if the hold's job runs: extend the lease even if
+--      this node has forgotten the hold), note (the key in which release.lua notes the release; nil: none)
+-- Answers: extended (left in ms, holds, forgotten: given if this node lacks the hold, node: uptime and run_id, see
+--      keys.lua), revoked (by: user@host), no-hold (the hold was released or forgotten), released (the key `note`
+--      exists), gone (node), other (holders)
+-- Renews the expiry of the fencing counter only if the memory has the run. Without the run, the counter may expire
+-- before a lease of more than 100 days ends.
 -- Reads K, L, H, INFO; writes K, L, H and ENDS (for a member its record, M and P). Cost: 11 calls.
 -- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)

@@ -1,5 +1,5 @@
 -- Finds members by the beginning of their token.
--- ARG: prefix
+-- ARG: prefix (the beginning)
 -- Answers: found (tokens)
 -- Reads M. Cost: 2 calls for a lock without members.
 -- include state

@@ -1,10 +1,10 @@
--- Grants a lease to ARG.token for ARG.ttl, and begins the lease's run. No other file grants leases. For speed, this
+-- Grants a lease to ARG.token for ARG.ttl ms, and begins the lease's run. No other file grants leases. For speed, this
 -- file creates no functions. The script that includes this file sets:
--- fence (the fencing token), count (the new value of the counter), slot (nil: none)
+-- fence (the lease's fencing token), count (the new value of the counter), slot (nil: none)
 -- since (the moment of the grant, us), began (the same moment, ms)
 -- for a member: mark (the value that K gets if the lock is free), list (the function list_member)
--- The run is a JSON object. Its values are texts, and it has no spaces between its parts. ARG.entry is the part of the
--- run that redlock knows (run.rs).
+-- The run is a JSON object. Its values are texts, and it has no spaces between its parts. ARG.entry has the fields that
+-- redlock knows (run.rs); nil: the memory notes no run.
 if value == false then
   value = mark or ARG.token
   redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)

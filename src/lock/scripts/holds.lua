@@ -1,6 +1,7 @@
--- Tells the newest hold of a lease. A release by the lease's own token ends that hold.
+-- Tells the newest hold of a lease. A release by the lease's own token ends the newest hold.
 -- ARG: token
--- Answers: newest (hold, entered: a number that grows with each entry), gone (node), other (holders)
+-- Answers: newest (hold, entered: a number that grows with each entry), gone (node: uptime and run_id, see keys.lua),
+--      other (holders)
 -- Reads K and H. Cost: 4 calls.
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end

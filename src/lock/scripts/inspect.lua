@@ -1,11 +1,12 @@
 -- Tells who has a lock and who waits for it. Changes nothing, except that state.lua forgets members whose lease has
--- ended.
--- ARG: bytes (how many bytes of a value to return; nil: all), most (how many holders to return),
---      named (a token: its holder is returned, too), waiters (how many waiters to return; nil: none)
--- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node),
---      held (holders, each with holds; waiting, clock). clock is in ms.
---      With ARG.waiters each answer also has: waiters (the first in line, as name, ticket, name, ticket, ...),
---      listening (1 for each waiter that listens, 0 for each that does not; nil if PUBSUB is refused).
+-- run out.
+-- ARG: bytes (how many bytes of a token to return; nil: all), most (how many holders to return), named (a token: its
+--      holder is returned, too; nil: none), waiters (how many waiters to return; nil: none)
+-- Answers: free (waiting: how many wait, clock in ms, node: uptime and run_id, see keys.lua),
+--      reserved (left: ms until the reservation ends, waiting, clock, node), held (holders, each with holds: how many
+--      holds the lease has; waiting, clock)
+--      With ARG.waiters each answer has: waiters (the first in line, as name, ticket, name, ticket, ...), listening
+--      (for each of these waiters 1 if it listens, 0 if not; nil if PUBSUB is refused).
 -- Cost: 7 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))

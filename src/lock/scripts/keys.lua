@@ -1,39 +1,44 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
 -- key. Creating functions takes most of a script's time. So this file has only one function. take.lua and release.lua
 -- first do the usual case, without functions; the functions for other cases are included further down (build.rs).
--- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
+-- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: the lock's fencing counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> its time of entry in us; base -> 0), members (sorted set: token -> deadline in ms),
---       slots (sorted set: token -> slot), fences (hash: slot -> counter; all -> the largest of these counters)
--- While members hold the lock, its value is a mark: `shared.` or `slots:L.`, then a nonce. Because of the nonce, no
--- other program takes the mark for its own token. With a mark, the leases stand in the key `members`, and
--- `member:TOKEN` is the record of a lease. The key `lease` then has the fields `longest` (the longest ttl), `revoked`
--- (a time in us, and a user: older members are revoked) and `some_kept` (a member was kept after its job had ended).
--- ARGV: name, value, name, value; read as ARG.name. `claim` is exclusive, shared or slots:L, nil for a command that
---       takes no lease. The head of a script names its other arguments. A missing argument is nil.
--- Answers are name, value, name, value too, and always have an `outcome`. `holders` has such a list for each holder:
--- value, left (ms; -1: never expires), now (us), the fields of the record; for a member its claim and slot, too. For a
--- key of another type the list has only type and left. If members hold the lock, the answer has `members` (their
--- number), `next` (ms until the first lease of a member ends) and `longest`. `node` is uptime (s), a space, and run_id;
--- both '' if INFO is refused.
+--       slots (sorted set: token -> slot), fences (hash: slot -> its fencing counter; all -> the largest of these)
+-- While members have the lock, the value of the lock's key is a mark: `shared.` or `slots:L.`, then a nonce. Because
+-- of the nonce, no other program takes the mark for its own token. The members' tokens then stand in the key `members`,
+-- and a member's record in `member:TOKEN`. The key `lease` has the fields `longest` (the longest ttl), `revoked` (a
+-- time in us, and a user: leases granted before that time are revoked), `some_kept` (a lease was kept after its job).
+-- ARGV: name, value, name, value; read as ARG.name. A missing argument is nil. The head of each script names the
+--       script's arguments. Every script may get `claim`: exclusive, shared or slots:L; nil for a command that takes
+--       no lease.
+-- Answers are lists, too: name, value, name, value. Each answer has an `outcome`; the head of a script lists the
+-- outcomes, with further fields in parentheses.
+-- holders: a list for each holder, with value (the token), left (ms until the lease ends; -1: never), now (the server's
+--       time in us) and the fields of the record; for a member with claim and slot. For a key of another type the list
+--       has type and left. If members hold the lock, the answer has three more fields: members (how many there are),
+--       next (ms until the first of their leases ends) and longest (their longest ttl, ms).
+-- node: uptime (s), a space, and run_id; both '' if INFO is refused.
 -- The keys of the memory of runs are not in KEYS, to keep requests short: a server reads only 16 kB after its client
 -- has gone (build.rs).
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each
---   token in open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits (sorted
---   set: host -> when it came last, in ms, then a digit for the result: see note_visit in take.lua), errors (list, the
---   newest in front: objects with t, the token, and e, the last lines of the job's standard error)
+--   token in open), log (list: the runs that have ended, the last to end in front), runs (hash: see end.lua),
+--   visits (sorted set: host -> the host's last visit: the time in ms, and a digit for the result, see note_visit in
+--   take.lua), errors (list, the newest in front: objects with t, the token, and e, the last lines of the job's
+--   standard error)
 -- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
--- The usual names stand in the table in advance, since a table that grows is built anew at each doubling.
+-- The usual names stand in the table from the start, since a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
   claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- How long keys outlive their last use. QUEUE_MS is for the queue. FENCE_MS is for the fencing counters, the largest
--- number of --newest, and the open runs. LOG_MS, 101 days, is for the ended runs, their errors, and the visits. Their
--- expiry is renewed only if fewer than 100 days are left, so these keys outlive the last run by at least 100 days.
+-- How long keys outlive their last use (ms). QUEUE_MS is for the queue. FENCE_MS is for the fencing counters, the
+-- largest number of --newest, and the open runs. LOG_MS, 101 days, is for the ended runs, their errors, and the visits.
+-- The expiry of these three is renewed only if fewer than 100 days are left, so they outlive the last run by at least
+-- 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.
@@ -41,7 +46,7 @@ local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
 
--- The value of the lock, a token or a mark: false when it is free, an error when the key is of another type.
+-- The value of the lock's key, a token or a mark. false: the lock is free. An error: the key is of another type.
 local value = redis.pcall('GET', K)
 
 -- Returns three values: the field `node` of an answer, the seconds since the server's start, and the server's run_id.

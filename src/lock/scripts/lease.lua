@@ -6,8 +6,8 @@ local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns whether the token has the lock, and the token's hold. (Another library's token may be `x.y`, which looks like
--- the token x with the hold y: then `x.y` is the token, and there is no hold.)
+-- Returns whether the token has the lock, and the token's hold. (Another library's token may look like `x.y`, redlock's
+-- form of the token x with the hold y. Then the whole text `x.y` is the token, and the hold is nil.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
@@ -19,9 +19,9 @@ local function until_end(token)
   return redis.call('PTTL', K)
 end
 
--- The user who revoked a lease; nil or false if nobody has. `by` and `since` are fields of the lease's record. `by` is
--- the user who revoked this lease alone, `since` is the time of the grant (us). A revocation of all members counts for
--- leases that were granted before. (If `since` is in the future, the clock was set back after the grant.)
+-- The user who revoked a lease; nil or false if nobody has. The arguments are fields of the lease's record. `by`: the
+-- user who revoked this lease alone. `since`: the time of the grant (us). A revocation of all members counts for each
+-- lease that was granted before the revocation. (If `since` is in the future, the clock was set back after the grant.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -30,7 +30,8 @@ local function revoked_by(by, since)
   return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
 end
 
--- The record of this token's lease; empty for a lease of another library. The token must have the lock.
+-- The record of this token's lease; without a ttl and a fence if another library took the lease. The token must have
+-- the lock.
 local function read_record(token)
   local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
   if record[1] ~= (claim and token or value) then record = {} end
@@ -50,8 +51,8 @@ local function answer_from_reads(outcome, fields)
   return answer(outcome, fields)
 end
 
--- One holder of the lock. `value` is the first ARG.bytes bytes of its token (nil: all). A lease of another library has
--- no record.
+-- The holder with this token, as a list of fields. The field `value` is the first ARG.bytes bytes of the token (nil:
+-- the whole token). A lease of another library has no record, so the list has only `value` and `left`.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -62,8 +63,8 @@ local function holder(token)
   return flat(fields)
 end
 
--- The holders of the lock, as the fields of an answer. There are at most `most` members (nil: all), including the
--- member that lasts longest.
+-- The holders of the lock, as the fields of an answer. Of the members at most `most` are told (nil: all). The member
+-- whose lease lasts longest is always among them.
 local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
@@ -82,14 +83,14 @@ local function holders(most)
   return {holders = listed, members = count, longest = longest, next = soonest - now}
 end
 
--- True if no lease is in the way of ARG.claim at ARG.slot.
+-- True if no present lease is in the way of a lease of ARG.claim (nil: any claim) in ARG.slot (nil: any slot).
 local function is_vacant()
   if not claim then return value == false end
   if ARG.claim and claim ~= ARG.claim then return false end
   return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
 end
 
--- The answer about a lease that is not here: `gone` if there is room for the lease, `other` if others have the lock.
+-- The answer if this node does not have the lease. `gone`: there is room for the lease. `other`: others have the lock.
 local function answer_without_lease()
   if is_vacant() then
     return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
@@ -106,8 +107,8 @@ local function remember_deadline(token, ttl)
   end
 end
 
--- Makes the lease last ttl ms from now, but never shortens it. Returns the rest of the lease (ms), -1 if it never
--- expires.
+-- Makes the lease of this token last ttl ms from now, but never shortens the lease. Returns the rest of the lease (ms);
+-- -1 if the lease never expires.
 local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end
@@ -120,15 +121,15 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Makes the lease last at least for ARG.ttl, else for the ttl in the record, else for ARG.default. A lease that is kept
--- after the end of its job is not extended, since the request is late. The release of a hold does not undo the hold's
--- extension, since other holds may count on the extension by then.
+-- Makes the lease of ARG.token last at least for a ttl (ms) from now: ARG.ttl, else the ttl in `record`, else
+-- ARG.default. Returns the rest of the lease (ms). If the job has ended, and the lease is only kept, the request is
+-- late, and extends nothing. `record`: the lease's record, from read_record.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 
--- A score that is larger than all scores of a sorted set: the time (us), but at least the last score plus one.
+-- A score above all scores of a sorted set: the server's time (us), but at least the largest score plus one.
 local function behind_all(set)
   local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
   return digits(math.max(us, (tonumber(last) or 0) + 1))
@@ -145,13 +146,13 @@ local function add_hold(hold)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 
--- The fencing counter of this slot; 0 if there is none. For 'all', the largest counter of any slot. Without a slot, the
--- counter of the lock.
+-- A fencing counter; 0 if it is missing. `slot`: the number of a slot; 'all' for the largest counter of any slot; nil
+-- for the counter of the lock.
 local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Sets the fencing counter of this slot to n, and raises the counter 'all' to at least n. Without a slot, sets the
+-- Sets the fencing counter of this slot to n, and raises the counter 'all' to at least n. With slot nil, sets the
 -- counter of the lock.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
@@ -159,7 +160,8 @@ local function set_counter(n, slot)
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Adds ARG.token to the members for ARG.ttl, and sets the fencing counter. The record of the token must be there.
+-- Adds the lease of ARG.token to the members, for ARG.ttl ms. Sets the fencing counter to `count`. `slot`: nil for a
+-- shared lease. The lease's record must be there already, since members.expire sets the expiry of the record.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
   set_counter(count, slot)

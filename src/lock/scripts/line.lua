@@ -1,10 +1,10 @@
 -- needs state
--- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
+-- Functions for scripts that take, free or leave the lock: they delete a lease, see which claim fits, call a waiter.
 -- Cost: hand_over makes 1 call if the line is empty, else usually 7 (EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
--- PUBLISH, SET). If there is a second in line, one more PUBLISH follows.
+-- PUBLISH, SET). If there is a second waiter in line, one more PUBLISH follows.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
--- Deletes the lease of this token. The lease must have the lock.
+-- Deletes the lease of this token. Call this only for a lease that has the lock.
 local function drop(token)
   if claim then
     members.forget({token})
@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if the take had been granted. If the user has no right to DEL, K is not deleted, but expires at
--- once. (The take of such a user wrote K, and failed later.)
+-- Undoes the take with this token (nil: no take). True if this node had granted the take. If the user has no right to
+-- DEL, K is not deleted, but expires at once. (The take of such a user wrote K, and failed later.)
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -24,7 +24,7 @@ local function undo(token)
   return granted
 end
 
--- Undoes the tries in ARG.earlier; true if any had been granted.
+-- Undoes the caller's earlier tries (ARG.earlier; nil: none). True if this node had granted any of them.
 local function undo_earlier()
   local granted = false
   for token in string.gmatch(ARG.earlier or '', '%S+') do granted = undo(token) or granted end
@@ -37,29 +37,30 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first waiter in line that listens, and reserves the lock for this waiter. Returns
--- the waiter's name;
--- `me` if the first is the caller itself: `me` leaves the line, and is neither called nor given a reservation;
+-- Calls the first waiter in line that listens, and reserves the lock for this waiter. `me`: the waiter whose take the
+-- script carries out; nil: no waiter. Returns
+-- the name of the called waiter;
+-- `me` if `me` is the first in line: `me` leaves the line, gets no call, and needs no reservation;
 -- false if the line is empty;
--- nil if the first does not fit, or the lock is reserved already: the first is only told to keep watch. (A second
--- reservation would overwrite the present one.)
+-- nil if the first waiter does not fit, or the lock is reserved already. The first waiter is then only sent `head`. (A
+-- second reservation would overwrite the present one.)
 local function call_next(me)
   -- The claim of a waiter, for `fits`. The first letter of the waiter's name tells the claim: `s` is shared, `p` is a
-  -- slot. The letter `p` does not tell the number of slots, so this function assumes the present number. A waiter that
-  -- wants another number is called all the same, and its take is refused.
+  -- slot, any other letter is exclusive. The name does not tell the number of slots, so the script assumes the
+  -- number of the present leases. A waiter that wants another number is called all the same, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
   end
 
-  -- Sends the waiter this text; true if the waiter listens, or if PUBLISH fails (for lack of a permission, say). A
-  -- waiter that does not listen is dead, and is dropped.
+  -- Sends the waiter this text. True if the waiter listens, or if PUBLISH fails (for lack of a permission, say). A
+  -- waiter that does not listen is dead: drops the waiter from the line, and returns nil.
   local function tell(waiter, text)
     if redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text) ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
   end
 
-  -- Sends `head` (keep watch) to the first waiter that listens. Drops the waiters in front of that waiter.
+  -- Sends `head` (keep watch) to the first waiter that listens. Drops the dead waiters in front of that waiter.
   local function tell_first()
     local waiter
     repeat waiter = redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')
@@ -73,8 +74,9 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- A server sends the two messages of a script in reverse order, and `go` must arrive first. So the script tells
-      -- the second in line before it calls the first. (The first may then turn out to be dead.)
+      -- `go` must arrive before the next waiter's `head`, but a server sends the messages of a script in reverse order.
+      -- So the script tells the second waiter in line before it calls the first. (The first may then turn out to be
+      -- dead.)
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -85,8 +87,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line: after the end of a lease, after a waiter has left the line, and after the grant of a lease
--- beside which others fit. Never fails: else the client would get an error, though the release or the grant is done.
+-- Calls the next waiter in line: after the end of a lease, after a waiter has left the line, and after the grant of a
+-- lease beside which others fit. Never fails: an error would reach the client, though the release or the grant is done.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -1,24 +1,24 @@
 -- needs end
--- Ends runs in the special cases: beside other runs, without a release, or by force.
+-- Ends runs in the special cases: other runs may have ended later, no release came, or force ended the leases.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
--- The number in this field of a run; nil if the field is missing or has no number.
+-- The number in the field `name` of a run; nil if the field is missing or has no number.
 local function number_of(run, name)
   local _, last = string.find(run, '"' .. name .. '":"', 1, true)
   return last and tonumber(string.match(run, '^%d+', last + 1))
 end
 
--- The run's beginning (ms).
+-- The time (ms since 1970) at which the run began; 0 if the run does not tell it.
 local function began_at(run)
   return number_of(run, 'b') or 0
 end
 
--- The run's end (ms).
+-- The time (ms since 1970) at which the run ended.
 local function ended_at(run)
   return began_at(run) + (number_of(run, 'd') or 0)
 end
 
--- Prepares a revoker's name for a run: at most 100 characters, and `?` for a control character. nil for an empty name.
+-- A revoker's name in the form for a run: at most 100 characters, and `?` for a control character. nil for no name.
 local function signature(text)
   local count = 0
   for at in string.gmatch(text, '()[^\128-\191]') do
@@ -29,10 +29,10 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Prepares to write these ended runs. `first`: the earliest of their ends (ms). Takes the runs that ended after `first`
--- out of the log. `at`: the position of a run to replace (nil: none). Takes that run out too, and all runs in front of
--- it. Returns the runs to write, in the order of their ends: the given runs, and the runs taken out. The replaced run
--- is left out.
+-- Prepares the writing of `runs`, which have ended. `first`: the earliest of their ends (ms). `at`: the position in the
+-- log of a run to replace (nil: none). Takes out of the log each run that ended after `first`, and all runs from the
+-- front up to the position `at`. Returns the runs to write, in the order of their ends: `runs`, and the runs taken out
+-- except the replaced run.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -48,25 +48,26 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run replaces the last `result` (success or failure) in RUNS: the last result ended before this run, at
--- the same time, or in the future (the clock was set back).
+-- True if this run has to replace the last success or failure in RUNS (`result` says which of the two). The run in RUNS
+-- must not have ended later than this run, or must have ended in the future (the clock was set back).
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- Makes the argument `sorted` of end_run. It is needed if other runs may have ended later than this run. `at`: the
--- position of this run in the log (nil: the log does not have this run yet).
+-- Returns a function for the argument `sorted` of end_run, for a run beside which other runs may have ended later.
+-- `at`: the position of this run in the log (nil: the log does not have this run yet).
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
   end
 end
 
--- Ends the open run of this token. If nothing ran under the lease (`word` is 'unused'), deletes the run. The run ended
--- ARG.ended ms ago. It began ARG.began ms ago by redlock's clock; without ARG.began, the server's clock counts.
--- redlock's clock is better: the request may have waited for the server, and the server's clock may have been changed.
--- `beside`: other holders may have had the lock too.
+-- Ends the open run of this token, with the outcome `word`. If nothing ran under the lease ('unused'), deletes the run.
+-- `by`: the user who revoked the lease (nil: nobody). `beside`: not nil if members had the lock, so that other runs may
+-- have ended later. The run ended ARG.ended ms ago. It began ARG.began ms ago by redlock's clock. Without ARG.began,
+-- the server's clock tells the duration. redlock's clock is better: the request may have waited for the server, and the
+-- server's clock may have been changed.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -79,23 +80,25 @@ local function end_open_run(token, word, code, by, beside)
   end_run(token, run, duration, word, code, by and signature(by), beside and sorted_at())
 end
 
--- When the leases of all holders were last ended by force, and by whom; nil if this has never happened.
+-- The last `release --force` that ended the leases of all members: b is its time (ms), y is its user@host. false if
+-- there was none.
 local function last_force()
   local forced = redis.call('HGET', RUNS, 'forced')
   return forced and cjson.decode(forced)
 end
 
--- The time at which force ended this run; nil if force did not end it. Force ended the run if the last force came after
--- the run's beginning, but not after `deadline`. `deadline`: the end of the run's lease (nil: not known). `forced`: the
--- result of last_force.
+-- The time (ms) at which `release --force` ended this run; nil if no `release --force` ended this run. `forced`: the
+-- result of last_force. That call ended the run if it came after the run's beginning, and not after `deadline`, the end
+-- of the run's lease (nil: not known).
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
 end
 
--- Closes the runs that ended without a release. For an exclusive lease these are all other runs, else the runs whose
--- lease has run out. Such a run counts neither as a success nor as a failure. Only the newest of these runs are read
--- and written: at most one more than the log keeps.
+-- Closes the open runs that ended without a release: moves them from OPEN into the log. After the grant of an exclusive
+-- lease these are all open runs except the run of ARG.token. After the grant of a member's lease these are the runs
+-- whose lease has run out. A closed run counts neither as a success nor as a failure. Of many such runs only the newest
+-- are read and written: at most one more than the log keeps.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}

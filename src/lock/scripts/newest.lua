@@ -1,9 +1,9 @@
--- The register of --newest, a string: `N ms pid host label`. N is the largest number that stood in line or was granted.
--- The rest tells of the first caller with N. N only grows, until revoke.lua deletes the register. The register lasts as
--- long as the fencing counter (tests/model/queue/newest.rs).
--- A script uses this file if the call has a number, ARG.newest. If N is larger than ARG.newest, this file sets
--- `superseded`, the fields of the superseded answer. This file defines `raise_newest`. A script calls `raise_newest`
--- only when ARG.newest is queued or granted.
+-- The register of --newest, NEWEST: `N ms pid host label`. N is the largest number that stood in line or was granted.
+-- The rest tells when N came first (ms since 1970), and who came. N only grows, until revoke.lua deletes NEWEST. NEWEST
+-- lasts as long as the fencing counter (tests/model/queue/newest.rs).
+-- A script uses this file if the caller has a number, ARG.newest. This file sets `superseded`: the fields of the answer
+-- `superseded` if N is larger than ARG.newest, else nil or false. This file defines `raise_newest`, which raises N to
+-- ARG.newest. A script calls `raise_newest` only when ARG.newest is put in line or granted.
 -- Cost: 1 call, and 1 for raise_newest.
 local NEWEST, asked = BASE .. 'newest', tonumber(ARG.newest)
 local newest = redis.call('GET', NEWEST)

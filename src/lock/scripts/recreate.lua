@@ -1,10 +1,12 @@
--- Gives a lease again to a node that has forgotten it; the holder still has the lease. Raises the counter to the
--- lease's fencing token. Ignores the queue and the reservation: the holder goes before all waiters.
--- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base': the hold that took the lock), held
---      (how long the holder has had the lease, ms), entry (see grant.lua), run_id (of the server that said gone; nil:
---      INFO is refused), alone (this is the only node), newest (see take.lua)
--- Answers: extended (left, holds, node), restarted (run_id has changed), higher (only with alone: the counter is larger
---      than fence, since the node granted a later lease, or force ended this lease), revoked (by), other (holders)
+-- Gives a holder's lease again to this node, which has forgotten the lease. Raises the counter to the lease's fencing
+-- token. Ignores the queue and the reservation: the holder goes before all waiters.
+-- ARG: token, slot (nil: the lease has none), ttl (ms: how long the lease lasts from now), fence (the lease's fencing
+--      token), host, pid, user, label, hold (the holder's hold; 'base': the hold that took the lock), held (ms: how
+--      long the holder has had the lease), entry (see grant.lua), run_id (of the server that answered gone; nil: INFO
+--      is refused), alone (given if this is the only node), newest (see take.lua)
+-- Answers: extended (left in ms, holds, node: uptime and run_id, see keys.lua), restarted (the server's run_id is not
+--      ARG.run_id), higher (only with `alone`: the counter is larger than `fence`, since the node granted a later
+--      lease, or force ended this lease), revoked (by: user@host), other (holders)
 -- Cost: 19 calls.
 -- include lease, memory
 local who, _, run_id = node()
@@ -31,8 +33,8 @@ if not was_here then
       raise_newest()
     end)
   end
-  -- The lock may be reserved, for this holder or for a waiter. An exclusive lease leaves no room for the waiter. Beside
-  -- a member the waiter may still fit, so the waiter's reservation stays.
+  -- The lock may be reserved, for this holder or for a waiter. An exclusive lease leaves no room for that waiter, so
+  -- the reservation is deleted. Beside a member the waiter may still fit, so the waiter's reservation stays.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

@@ -1,23 +1,26 @@
--- Releases a hold of a lease. The release of the last hold frees the lock. A request may arrive twice, or late. A
--- second copy does no harm. If the first copy names a hold, the second copy names the same hold. If the copies name no
--- hold, they end the last hold or nothing.
--- ARG: token, hold (nil: the hold that took the lease, if no other hold is left; otherwise nothing is released, and the
---      answer tells the newest hold), keep (how long the lock stays taken, ms; a late copy does not prolong this time),
---      note (a key that tells the renewing process of the release; it lasts as long as the lease would have lasted;
---      nil: no note)
---      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome to note if the lease
---      is not here; nil: the client does not know yet that the lease was lost), once (the job of a run with --once-per
---      has succeeded), errors (of a failed run: an object with the last lines of the job's standard error)
+-- Releases a hold of a lease. The release of the last hold frees the lock. A copy of the request may arrive late, and
+-- does no harm: the copy ends the same hold or nothing.
+-- ARG: token, hold (the hold to end; nil: the hold that took the lock, if the key H is missing. If the key H exists,
+--      nothing is released, and the answer tells the newest hold), keep (ms: how long the lock stays taken; nil: the
+--      lock becomes free; a late copy does not prolong this time), note (a key to write when the lease ends, for the
+--      process that renews the lease; the key lasts as long as the lease would have lasted; nil: no note)
+--      for the memory: outcome (how the run ended; nil: released), code (exit status or signal), ended (how many ms ago
+--      the job ended; nil: now), gone (the outcome to note if this node lacks the lease; nil: the client does not know
+--      yet whether the lease is lost), once (given if the job of a run with --once-per has succeeded), errors (of a
+--      failed run: an object with the last lines of the job's standard error)
 --      not for a release by token: began (how many ms ago the run began), entry (the run without its beginning; nil: no
---      memory), run_id (the server's run_id when the server last confirmed the lease)
--- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
+--      memory), run_id (the node's run_id when the node last confirmed the lease)
+-- Answers: released, still-held (holds: how many are left), newest (hold: the newest hold; nothing was released),
+--      gone (node: uptime and run_id, see keys.lua; known), other (holders, known)
+--      known: what the memory knows of the run, see told_end
 --      unnoted (why `once` could not be written), unwritten (why the rest of the memory could not be written)
--- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L, H (for a member: its record and its
--- entries in M and P), calls the next, and writes the memory.
--- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if the log is full.
+-- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L and H (for a member: its record and
+-- its entries in M and P), calls the next waiter, and writes the memory.
+-- Cost: 11 calls if the line is empty: 7 of these are for the memory. If the log is full, 2 more calls follow.
 -- include end
 
--- The plain case: the job of the only hold has ended, and the line is empty.
+-- The plain case: the lease is exclusive and has one hold, its job has ended, no rare argument is given, and the line
+-- is empty.
 local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
   and not (ARG.gone or ARG.keep or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
@@ -39,21 +42,21 @@ local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
--- Calls the function `write`, which writes into the memory; returns the server's words if the write fails.
+-- Calls the function `write`, which writes into the memory. Returns the server's error if the write fails, else nil.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
   if not done then return why end
 end
 
--- The run, put together from ARG.began and ARG.entry.
+-- The run as the release tells it: ARG.entry, and before it the time at which the run began, ARG.began ms ago.
 local function told_run()
   return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
 end
 
--- Notes that a run with --once-per has succeeded, or has lost its lease. RUNS keeps the two notes with the largest
--- fencing tokens: `once` and `once_before`. (The order of beginnings would be wrong: after a late copy of a release,
--- the run seems to have begun later.) A noted loss is never replaced by a success: a late copy of the
--- release may still report a success. (tests/model/once.rs)
+-- Notes that a run with --once-per has succeeded, or has lost its lease. RUNS keeps the notes of the two runs with the
+-- largest fencing tokens: `once` has the largest, `once_before` the second. (The times at which the runs began are no
+-- good order: in a late copy of a release, the run seems to have begun later.) A success never replaces a noted loss: a
+-- late copy of the release may still report a success. (tests/model/once.rs)
 local function note_once()
   local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
   local run = with_end(told_run(), ARG.began - (ARG.ended or 0), is_loss and 'lost' or 'exited', ARG.code)
@@ -72,7 +75,8 @@ local function note_once()
   redis.call('PEXPIRE', RUNS, LOG_MS)
 end
 
--- Leaves the note. The script must have written before: a server that is out of memory refuses only the first write.
+-- Writes the note ARG.note (nil: no note). The script must have made another write before: a server that is out of
+-- memory refuses only a script's first write.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
@@ -81,27 +85,28 @@ local function has_text(run, text)
   return string.find(run, text, 1, true) ~= nil
 end
 
--- True if the run has an outcome. If the lease ran out without a release, the run has none.
+-- True if the run has an outcome. A run whose lease ran out without a release has no outcome.
 local function has_outcome(run)
   return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
 
--- True if a release has told how the run ended. The outcomes 'lost', 'revoked' and 'expired' do not count as told.
+-- True if a release has told how the run ended. A run with the outcome 'lost', 'revoked' or 'expired' does not count.
 local function is_told(run)
   if not has_text(run, ',"o":"') then return has_outcome(run) end
   return has_text(run, ',"o":"too-long"') or has_text(run, ',"o":"released"')
 end
 
--- Searches the newest runs of the log for the run of this token; returns its position and the run.
+-- Searches the SEARCHED newest runs of the log for the run of this token. Returns the run's position in the log, and
+-- the run. Returns nothing if the run is not there.
 local function find_logged(token)
   for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
     if string.find(run, '"t":"' .. token .. '"', 1, true) then return at - 1, run end
   end
 end
 
--- True if find_logged may have missed a run that ended ARG.ended ms ago. This needs two things. The log was cut, or has
--- at least SEARCHED runs. And all the searched runs ended later than that run. (The run may have ended earlier than
--- ARG.ended says, by AGAIN_MS at most: the release may have waited for the server.)
+-- True if find_logged may have missed the run of this release, which ended ARG.ended ms ago. Two things must be true:
+-- the log was cut or has at least SEARCHED runs, and all the searched runs ended later than this run. (The run may have
+-- ended up to AGAIN_MS earlier than ARG.ended says: the release may have waited for the server.)
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
@@ -109,10 +114,10 @@ local function is_cut_behind()
 end
 
 -- What the memory knows of the run of this token:
--- 'ended'   the log has an end that counts as told (is_told)
--- 'known'   the run goes on, or has another end
--- 'unsure'  the run may have been forgotten, or cannot be read
--- nil       there is no such run
+-- 'ended'   the log has the run, with an end that a release has told (is_told)
+-- 'known'   the run goes on, or the log has the run with another end
+-- 'unsure'  the memory may have forgotten the run, or cannot be read
+-- nil       the memory has never had the run
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
@@ -123,9 +128,10 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- Writes the end of a run whose lease is not here, or was lost. If the log has an outcome of the run, nothing changes.
--- Otherwise the outcome becomes `word`, or 'revoked' if force ended the lease. `late` means that the lease ran out
--- before the release: then the outcome becomes 'expired', and `code` is noted.
+-- Writes the end of this token's run, if this node lacks the lease, or a loss was reported. If the log has an outcome
+-- of the run, nothing changes. Otherwise the outcome becomes `word` (with `code`), or 'revoked' if force ended the
+-- lease. `by`: the user who revoked the lease (nil: nobody). `late`: the lease ran out before the release. The outcome
+-- then becomes 'expired', and `code`, the exit status, is noted.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
@@ -147,7 +153,8 @@ local function correct_end(token, word, code, by, late)
   end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 
--- Writes a run that the server has forgotten in a restart. The arguments of the release tell the whole run.
+-- Writes the run of ARG.token with the outcome `word`, if the server has forgotten the run in a restart. The arguments
+-- of the release tell the whole run.
 local function remember_forgotten(word)
   if ARG.entry and word ~= 'unused' then
     end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
@@ -165,13 +172,15 @@ local function keep_errors()
   redis.call('PEXPIRE', errors, LOG_MS)
 end
 
--- Notes a success for --once-per, then writes the end of the run, then the errors of the job.
+-- Writes three things into the memory: a success for --once-per, the end of the run, and the errors of the job. `write`
+-- is the function that writes the end of the run; the further arguments are for `write`.
 local function remember(write, ...)
   unnoted = ARG.once and failure_of(note_once)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 
--- The lease is here. This hold ends. If this hold is the last, the lease and its run end too.
+-- This node has the lease. One hold ends. If no hold is left, the lease ends. If the hold that took the lock ends, the
+-- run ends.
 if is_held then
   local left = redis.call('ZCARD', H)
   if left > 0 then
@@ -181,8 +190,8 @@ if is_held then
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- If the lease was revoked, the outcome 'revoked' replaces a loss, and every status that a script with `acquire`
-  -- reports. (The shell of a stopped script may report 0.)
+  -- If the lease was revoked, the run's outcome becomes 'revoked' in two cases: redlock reports a loss, or a script
+  -- with `acquire` releases by token. (Such a script was stopped, and its shell may still report status 0.)
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
@@ -191,8 +200,8 @@ if is_held then
     drop(ARG.token)
     leave_note()
   elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-    -- The expiry is written first: even a server that is out of memory accepts this write. Afterwards, such a server
-    -- accepts the fields too.
+    -- The script sets the expiry first, and the fields later. A server that is out of memory may refuse a script's
+    -- first write, but never an expiry. After the expiry, such a server accepts the fields.
     if claim then members.expire(ARG.token, keep, true) else redis.call('PEXPIRE', K, keep) end
     redis.pcall('HSET', record, 'kept', us)
     if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
@@ -210,8 +219,9 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
--- The lease is not here. After a restart, a waiter that remembers the lease may have reserved the lock for the holder
--- (take.lua): then this release changes the reservation. In all other cases, only the memory may change.
+-- This node does not have the lease. But after a restart, a waiter may have reserved the lock for the lease's holder
+-- (keep_for_holder in take.lua): then the release deletes the reservation, or with `keep` sets the reservation's
+-- expiry. Without such a reservation, the release changes only the memory.
 local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
@@ -223,7 +233,7 @@ elseif keep then
 else
   redis.call('DEL', R)
 end
--- This node alone cannot know whether the lease was lost: ARG.gone comes from a client that has asked all nodes.
+-- The client tells a loss in ARG.gone, since the client has asked all nodes. This node alone cannot know of a loss.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')

@@ -1,15 +1,17 @@
--- Ends the leases of others: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all leases), by (user@host), force (end them at once),
---      free (the lock was seen to be free: ends no lease, and forgets the number of --newest)
--- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
---      cannot be told to stop), gone (node), other (holders), forgot (newest, clock in ms)
+-- Ends the leases of others: safely (the leases can no longer be extended, so their jobs are stopped) or at once.
 -- If a job has ended, and its lease is only kept (--hold-at-least), the lease ends at once.
+-- ARG: token (nil: all leases), by (user@host of the caller), force (given: end the leases at once),
+--      free (given if the caller saw the lock free: no lease ends, and the number of --newest is forgotten)
+-- Answers: revoked (holders: their leases can no longer be extended), released (holders: their leases have ended),
+--      foreign (holders: a key of another type, or a lease whose holder cannot be told to stop),
+--      gone (the lock is free; node: uptime and run_id, see keys.lua), other (holders: others have the lock),
+--      forgot (newest: the value of NEWEST, clock in ms)
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
--- Revokes the lease of this token. With force, or if the job has ended, the lease ends at once. Returns the outcome.
--- With force, raises the counter above the lease's fencing token: recreate.lua on a single node then refuses to bring
--- the lease back.
+-- Revokes the lease of this token; with ARG.force, or if its job has ended, ends the lease at once. Returns the
+-- outcome: 'revoked' or 'released'. With ARG.force, raises the counter above the lease's fencing token: recreate.lua on
+-- a single node then refuses to bring the lease back.
 local function end_one(token)
   local record, slot, beside = record_of(token), claim and redis.call('ZSCORE', P, token), claim
   if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
@@ -20,8 +22,8 @@ local function end_one(token)
   return 'released'
 end
 
--- Ends the leases of all members at once. Writes the time of this call into RUNS (`forced`). For memory.lua, the runs
--- that began before this time have ended.
+-- Ends the leases of all members at once. Writes the time of this call into the field `forced` of RUNS. For
+-- memory.lua, this call then ended each open run that began before this time.
 local function force_all()
   members.forget(redis.call('ZRANGE', M, 0, -1))
   members.expire_all()
@@ -33,7 +35,8 @@ local function force_all()
   return 'released'
 end
 
--- Revokes all members. If a member's job has ended, and the lease is only kept, the lease ends. Returns the outcome.
+-- Revokes the leases of all members. If a member's job has ended, and its lease is only kept, the lease ends at once.
+-- Returns the outcome: 'released' if no member is left, else 'revoked'.
 local function revoke_all()
   redis.call('HSET', L, 'revoked', us .. ' ' .. ARG.by)
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end

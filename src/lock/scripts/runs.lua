@@ -1,16 +1,18 @@
--- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, except that it forgets
--- members that have run out (state.lua).
--- ARG: most (how many runs to tell, at most 200), from (how many runs of the log to leave out; nil: none), since (ms:
---      leave out runs of the log that ended longer ago), failed (leave out runs of the log that exited with 0, or were
---      released without a status), hosts (tell the visits too), errors (tell the kept errors too)
+-- Tells the memory of a lock: its runs, in the form that end.lua describes. Changes nothing, except that state.lua
+-- forgets members whose lease has run out.
+-- ARG: most (how many runs to tell, at most 200), from (how many of the log's newest runs to skip; nil: none),
+--      since (ms: leave out runs of the log that ended longer ago; nil: none is too old), failed (given: leave out runs
+--      of the log that exited with 0, or were released without a status), hosts (given: tell the visits),
+--      errors (given: tell the errors of failed runs)
 -- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
---      logged (the length of a log that was cut), ended (runs of a page of the log, the newest first),
---      further (the log goes on behind this page), oldest (with since: the oldest run of the log),
---      and if `from` is not given:
+--      logged (the length of the log; nil: the log was never cut), ended (runs of the log, the newest first),
+--      further (given if the log goes on behind the runs that were read), oldest (with since: the log's oldest run)
+--      without ARG.from also:
 --      over (run, deadline, run, deadline, ...: the latest runs that ended without a release, and are not in the log
 --      yet; on an exclusive lock the run that goes on is among them),
 --      going (at most `most` runs that go on), running (the number of all runs that go on), visits (host, score, host,
---      score, ...: see keys.lua), errors (of `most` runs), node (if no run is known)
+--      score, ...: see keys.lua), errors (of the `most` newest failed runs), node (uptime and run_id, see keys.lua; nil
+--      if a run is known)
 -- Cost: 10 calls, with one run.
 -- include lease
 local PAGE = 200
@@ -20,8 +22,8 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The open runs of these tokens. With step 2, `tokens` has a value behind each token. The result then has this value
--- behind the run.
+-- The open runs of these tokens. With step 1, `tokens` has tokens only. With step 2, a value stands behind each token,
+-- and the result has this value behind the token's run.
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do
@@ -31,8 +33,8 @@ local function open_runs(tokens, step)
   return told
 end
 
--- Returns two booleans: whether this run of the log is asked for, and whether it is recent enough. An unreadable run
--- counts as both.
+-- Returns two booleans: whether the caller asks for this run of the log, and whether the run is recent enough. For a
+-- run that cannot be read, both are true.
 local function is_meant(line)
   local ok, run = pcall(cjson.decode, line)
   if not ok or type(run) ~= 'table' then return true, true end
@@ -49,12 +51,13 @@ for _, line in ipairs(page) do
   recent = recent or in_time
   if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
 end
--- The runs behind this page are older. So if the whole page is too old, nothing further is needed.
+-- The runs of the log behind this page are older. If all runs of the page are too old, redlock needs no further page.
 fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
-  -- HEXISTS is always called, since it fails if OPEN is no hash: that error must be reported.
+  -- HEXISTS is called even if its result is not needed: it fails if OPEN is no hash, and the client must get this
+  -- error.
   local going, from_now, is_open = {}, digits(now + 1), redis.call('HEXISTS', OPEN, value or '') == 1
   if claim then
     going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)
@@ -67,7 +70,8 @@ if not ARG.from then
   fields.over = open_runs(over, 2)
   fields.visits = ARG.hosts and redis.call('ZRANGE', BASE .. 'visits', 0, -1, 'WITHSCORES')
   fields.errors = ARG.errors and redis.call('LRANGE', BASE .. 'errors', 0, most - 1)
-  -- A server that remembers nothing may have been restarted: the answer then tells its uptime (node).
+  -- A server that knows no run of this lock may have forgotten all runs in a restart. The answer then has `node`, which
+  -- tells how long ago the server was started.
   local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
   fields.node = not knows_any and node() or nil
 end

@@ -1,8 +1,9 @@
--- For all but the plain case: finds out who has the lock, lists members, and makes answers. The end of this file
--- forgets the members that have run out, so each member that is left is alive by this script's clock.
+-- Finds out who has the lock, forgets members whose lease has run out, and makes answers. take.lua and release.lua
+-- leave out this file in the plain case. After the last lines of this file, M has only leases that still last by the
+-- server's clock.
 
--- claim: the claim in the lock's mark; nil without a mark, or once all members are gone.
--- revoked_all: the field `revoked` of L, once it was read.
+-- claim: 'shared' or 'slots:L' if members have the lock, as the mark in K says; nil if no member has the lock.
+-- revoked_all: the field `revoked` of L; nil until revoked_by in lease.lua has read the field.
 local claim, revoked_all
 local now = tonumber(ms)
 local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
@@ -15,19 +16,20 @@ elseif value and string.sub(value, 1, 1) == 's' then
   claim = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
 
--- Writes large numbers in full: Lua writes 14 digits at most.
+-- A number as text, with all its digits: Lua's own conversion writes 14 digits at most.
 local function digits(n)
   return string.format('%.0f', n)
 end
 
--- True if this token has the lock. An empty token never has it, although another library's value may be empty.
+-- True if the lease of this token has the lock. An empty token never has the lock, although another library's token may
+-- be empty.
 local function is_held_by(token)
   if not token or token == '' then return false end
   if not claim then return value == token end
   return redis.call('ZSCORE', M, token) ~= false
 end
 
--- These fields as a list of names and values; a field that is false is left out.
+-- The fields as a list: name, value, name, value. A field whose value is false is left out.
 local function flat(fields)
   local list = {}
   for name, field in pairs(fields) do
@@ -45,12 +47,14 @@ local function answer(outcome, fields)
   return flat(fields)
 end
 
--- The functions on members. A script creates them only if the lock has members, or ARG.claim is shared or slots.
+-- The functions on members. A script creates these functions only if members have the lock, or ARG.claim is shared or
+-- slots:L.
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- Sets the expiry of K, L, M and P to the latest deadline of a member. (If that time has passed meanwhile, PEXPIREAT
-  -- deletes the keys.) If no member is left, deletes these keys. Without K the lock is free for the rest of the script.
+  -- Sets the expiry of K, L, M and P to the latest deadline of a member. (If that deadline has passed by now, PEXPIREAT
+  -- deletes the keys.) If no member is left, deletes these keys. If K is deleted, the lock is free for the rest of the
+  -- script: `value` and `claim` say so.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last then
@@ -61,10 +65,10 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- Makes one member last ttl ms from now, and the member's record a little longer. Notes the longest ttl: a quarantine
-  -- must last at least as long. A member that `is_kept` after its job does not count for that. PEXPIREAT comes first: a
-  -- server out of memory may refuse the first write of a script, but never PEXPIREAT. After PEXPIREAT, the server does
-  -- not refuse ZADD and HSET.
+  -- Makes a member's lease last ttl ms from now, and the member's record a second longer. L notes the longest ttl of
+  -- all members, since a quarantine must last at least as long. `is_kept`: the job has ended, the lease is only kept,
+  -- and its ttl is not noted. PEXPIREAT comes first: a server out of memory may refuse a script's first write, but
+  -- never PEXPIREAT. After PEXPIREAT, such a server does not refuse ZADD and HSET.
   function members.expire(token, ttl, is_kept)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
     redis.call('ZADD', M, digits(now + ttl), token)
@@ -85,8 +89,9 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out, but calls no waiter. This request may come from a waiter that was frozen when it
--- was called. Such a waiter is no longer in line, but has an older ticket than the first in line, and goes first.
+-- Forgets members whose lease has run out, but calls no waiter. The client of this request may be a waiter that was
+-- frozen when an earlier script called the waiter. Such a waiter is no longer in line, but has an older ticket than the
+-- first in line, and goes first.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

@@ -1,35 +1,39 @@
--- Grants a lease if no holder, reservation, earlier waiter or quarantine is in the way. If the answer is held, reserved
--- or quarantined, and the caller waits, puts the caller in line.
--- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
---      user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not wait), ticket
---      (nil: the server gives a ticket), slot (with several nodes: all nodes are asked for this slot; nil: the first
---      free slot)
+-- Grants a lease, unless a holder, a reservation, an earlier waiter or a quarantine is in the way. If the answer is
+-- held, reserved or quarantined, a caller that waits is put in line.
+-- ARG: token, ttl (ms), now (the client's clock, ms since 1970, for the fencing token; nil: a missing counter is 0),
+--      host, pid, user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not
+--      wait), ticket (the caller's ticket; nil: the server gives a ticket), slot (the slot to grant, with several
+--      nodes; nil: the first free slot)
 --      once (ms: nothing is granted if the last successful run with --once-per began less than this ago)
---      newest (a number: nothing is granted if a larger number has come, see newest.lua)
+--      newest (the caller's number for --newest: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
---      entry (the run for the memory, see grant.lua; nil: no memory, and no visit)
+--      entry (what redlock knows of the run, see grant.lua; nil: neither the run nor the visit is noted)
 --      earlier (the tokens of the caller's earlier tries, separated by spaces: the script undoes these tries first)
---      facts about a lease that the waiter has seen: seen (its token), seen_run_id (the node's run_id at that time),
---      seen_left (ms), seen_fence, seen_claim, seen_slot
--- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
---      position), reserved (left, longest, node, position), quarantined (longest, node, position),
---      other-claim (holders, node), ran (success, clock in ms, came: ms since the host's previous visit; nil for a
---      waiter), superseded (newest, clock in ms, node)
---      position: rank and ticket of the waiter, queued (this call has put the waiter in line); no position if the key
---      has another type
--- Reads K, R, Q, S, ENDS, INFO (for once RUNS, for newest NEWEST). A grant reads the counter. A grant writes K, L, F,
--- OPEN, ENDS and VISITS (for a member M, P, S and its record, too), and closes runs (memory.lua). A refusal writes
--- VISITS. Both may write Q, R and NEWEST.
--- Cost: 17 calls for an exclusive lock that is free; 7 calls are for the memory (5 if the host is known).
+--      about a lease that the waiter saw at an earlier try: seen (that lease's token; nil: none), seen_run_id (the
+--      node's run_id at that time), seen_left (ms until that lease ends), seen_fence (that lease's fencing token),
+--      seen_claim, seen_slot
+-- Answers: granted (fence, slot, longest: the longest ttl of a member, node: uptime and run_id, see keys.lua),
+--      taken (ARG.slot is taken; free: other slots, longest, node), held (holders, node, position),
+--      reserved (left: ms until the reservation ends, longest, node, position), quarantined (longest, node, position),
+--      other-claim (the holders have a claim of another kind; holders, node),
+--      ran (a run has succeeded within ARG.once; success: this run, clock in ms, came: ms since the host's previous
+--      visit, nil for a waiter), superseded (a larger number has come; newest: the value of NEWEST, clock in ms,
+--      node)
+--      position: rank and ticket of the waiter, queued (given if this call has put the waiter in line). There is no
+--      position if the caller does not wait, or if K is a key of another type.
+-- Reads K, R, Q, S, ENDS, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K,
+-- L, F, OPEN, ENDS and VISITS (for a member M, P, S and the member's record), and closes runs (memory.lua). A refusal
+-- writes VISITS. A grant or a refusal may write Q, R and NEWEST.
+-- Cost: 17 calls for an exclusive lock that is free. 7 of these calls are for the memory (5 if VISITS has the host).
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
 local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 
--- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
--- succeeded, '3' anything else, such as holders with another claim. The set lasts as long as the log, and both are
--- renewed together (end.lua). If the visit cannot be noted, the take goes on.
+-- Notes in VISITS that the host came, and `met`, the result: '0' the host took the lock, '1' others had the lock, '2' a
+-- run had succeeded within --once-per, '3' another reason, such as holders with another claim. VISITS lasts as long as
+-- the log: end.lua renews the expiry of both keys together. If VISITS cannot be written, the script goes on.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -38,15 +42,15 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: the claim is exclusive, the lock is free, and there are no rare arguments, no reservation, no line,
--- no counters of slots, and no run that ended without a release. Why pcall: ENDS is not in KEYS, and a Cluster that
--- moves the hash slot refuses to read ENDS.
+-- The plain case: the claim is exclusive, the lock is free, and no rare argument is given. There is no reservation, no
+-- line, no counter of slots, and no run that ended without a release. EXISTS needs pcall, since ENDS is not in KEYS: a
+-- Cluster that is moving the hash slot refuses to read ENDS.
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
-  -- The read comes before any write: if the read fails, the node counts as not answering.
+  -- RUNS is read before anything is written. If the read fails, the script fails, and the node has no vote.
   local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
   local superseded, raise_newest
   if ARG.newest then
@@ -54,10 +58,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
   local freed = undo_earlier()
 
-  -- The first free slot, counted from `first`; behind the last slot comes slot 0. Nil if all slots are taken.
+  -- The first free slot, in order from slot `first`; behind the last slot comes slot 0. nil if all slots are taken.
   local function free_from(first)
-    -- True if all slots from first to last are taken. P alone does not tell: if somebody deletes the mark by hand, the
-    -- lock is free, but P still lists slots.
+    -- True if all slots from `first` to `last` are taken. If somebody deletes the lock's key by hand, the lock is
+    -- free, but P still lists slots. So `claim` is checked, too: it is nil if the lock is free.
     local function are_taken(first, last)
       return claim and redis.call('ZCOUNT', P, first, last) >= last - first + 1
     end
@@ -74,8 +78,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return first
   end
 
-  -- The next free slots behind ARG.slot, at most 32; behind the last slot comes slot 0. All nodes count from ARG.slot,
-  -- so that their lists are nearly the same.
+  -- The free slots from ARG.slot on, at most 32; behind the last slot comes slot 0. All nodes begin at ARG.slot, so
+  -- that their lists are nearly the same.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do
@@ -91,15 +95,15 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return fields
   end
 
-  -- The answer of a call that gets no grant. Calls the next waiter if this request has undone an earlier grant to the
-  -- caller.
+  -- The answer of a call that gets no lease. If this request has undone a granted try of the caller, the script calls
+  -- the next waiter first.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
   end
 
-  -- Puts a waiter in line. A waiter that had a ticket gets the same ticket again. If the key has another type, puts
-  -- nobody in line. Then turns the caller away (turned_away).
+  -- The answer of a call that must not get the lock now. If the caller waits, the caller is put in line, with the
+  -- ticket that it has already, or else behind all waiters. If K is a key of another type, nobody is put in line.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -116,8 +120,9 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last successful run with --once-per, if it began less than ARG.once ms before or after now; else false or nil.
-  -- A beginning in the future counts, since the clock may have been set back.
+  -- The last success with --once-per, as the fields of the answer `ran`. The value is false or nil if there is no
+  -- success, or if the run did not begin within ARG.once ms of now. A run that begins less than ARG.once ms after now
+  -- counts, too, since the server's clock may have been set back.
   local function recent_success()
     for _, run in ipairs(once) do
       if run and not string.find(run, ',"o":"lost"', 1, true) then
@@ -127,10 +132,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- If the server has forgotten the holder (ARG.seen) in a restart, reserves the lock for this holder, and returns
-  -- ARG.seen. Else returns false. This holder or a later holder may have come since the restart. The counter has then
-  -- reached this holder's fencing token, and the script reserves nothing. For a reader the counter must be above the
-  -- fencing token, since other readers have the same fencing token.
+  -- ARG.seen is the token of a holder that the caller saw before this call. If the server has restarted after that,
+  -- reserves the lock for this holder, and returns ARG.seen. Otherwise returns false. If the counter has reached this
+  -- holder's fencing token, the script reserves nothing: after the restart, this holder or a later holder has had the
+  -- lock. If this holder is a reader, only a larger counter proves this: readers have equal fencing tokens.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -147,7 +152,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return type(last) == 'string' and now - math.floor(last / 10) or nil
   end
 
-  -- Returns the answer if the script has nothing to grant, or nil if it has to grant the lock.
+  -- Returns the script's answer if the script has nothing to grant; nil if the script has to grant a new lease.
   local function answer_without_grant()
     if is_held_by(ARG.token) then -- an earlier reply was lost
       lengthen(ARG.token, tonumber(ARG.ttl))
@@ -186,8 +191,9 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- The lock is reserved, for a holder or for another waiter. The caller still gets a lease beside a waiter of the
-    -- same kind (both are readers, or both want a slot), if there is room for both, and the line is empty.
+    -- The lock is reserved here, for a holder or for another waiter. If that waiter's claim is of the caller's kind
+    -- (both are readers, or both want a slot), the caller may get a lease all the same. There must be room for both,
+    -- and the line must be empty.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -197,14 +203,15 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant gets a number above two counters: the lock's counter, and the counter of all slots. With a
-  -- single node, recreate.lua refuses a lease whose fencing token is below one of the counters.
+  -- The fencing token of an exclusive lease is above the lock's counter and the counters of all slots. With a single
+  -- node, recreate.lua refuses to re-create a lease whose fencing token is below one of these counters.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- A shared lease adds nothing to the counter: over several nodes shared leases would outbid each other. A slot's
-    -- number is at least ARG.now. A reader's number is ARG.now if the counter is missing (fencing.rs).
+    -- The fencing token of a slot is above the slot's counter and the lock's counter, and at least ARG.now. A shared
+    -- lease gets the lock's counter as it is: over several nodes, shared leases that raise counters would outbid each
+    -- other. If the lock's counter is missing, a shared lease gets ARG.now (fencing.rs).
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)
@@ -214,8 +221,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   close_all = close_runs
 end
 
--- The fencing token is at least the client's clock, so a lost counter does not start again at 1. The client sends the
--- same ARG.now to all nodes.
+-- The fencing token of an exclusive lease is at least ARG.now, the client's clock: a counter that was lost does not
+-- start again at 1. The client sends the same ARG.now to all nodes.
 if not fence then
   fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
   fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)

@@ -69,11 +69,11 @@ fn zsh(redlock: &Command) -> Meanings {
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
-        // These commands take several names.
+        // These commands take several names, so `--name` may be repeated.
         "--name" if ["run", "status", "log"].contains(&command.get_name()) => {
             ("*".to_owned(), "_redlock_names".to_owned())
         }
-        // This option stands for the first argument.
+        // The other commands take one name: either as the first argument, or by `--name`.
         "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
         _ if is_file(option) => (format!("({})", all.join(" ")), "_files".to_owned()),
         _ if is_format(option) => (format!("({})", all.join(" ")), format!("({})", formats(command))),
@@ -152,12 +152,12 @@ fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     options(redlock).filter(of_every_command)
 }
 
-/// The options of this command, without the common options.
+/// The options of this command, without the options that every command has.
 fn own<'a>(redlock: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
     options(command).filter(|option| common(redlock).all(|common| common.get_id() != option.get_id()))
 }
 
-/// Every option of any command, once.
+/// The options of all commands, each option once.
 fn every_option(redlock: &Command) -> Vec<&Arg> {
     let mut options: Vec<&Arg> = all(redlock).flat_map(options).collect();
     options.sort_by_key(|option| forms(option));
@@ -165,8 +165,8 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// The forms of all options whose smallest number of values is `least`. The number must be the same in every command:
-/// `-n` is left out, since it takes one value in `log`, and none in `run`.
+/// The forms of all options that need a value (`least` is 1), or of all options with an optional value (`least` is 0).
+/// A form such as `-n` is left out, since it needs a value in `log`, and takes none in `run`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
@@ -180,7 +180,7 @@ fn least_values(option: &Arg) -> Option<usize> {
     option.get_action().takes_values().then(|| option.get_num_args().unwrap().min_values())
 }
 
-/// `-q`, `--quiet`: the long form last.
+/// The short and the long form of an option, as far as the option has them, such as `-q` and `--quiet`.
 fn forms(option: &Arg) -> Vec<String> {
     let short = option.get_short().map(|short| format!("-{short}"));
     short.into_iter().chain(option.get_long().map(|long| format!("--{long}"))).collect()
@@ -206,12 +206,12 @@ fn has_choices(option: &Arg) -> bool {
     !option.get_possible_values().is_empty()
 }
 
-/// The values of an option with a fixed choice, else empty.
+/// The values from which an option takes one, with blanks between the values; empty if the option takes any value.
 fn choices(option: &Arg) -> String {
     joined(option.get_possible_values().iter().map(|value| value.get_name().to_owned()), " ")
 }
 
-/// The first sentence of the help text, without variables and defaults.
+/// The first sentence of the option's help text, without the variables and defaults in brackets.
 fn about(option: &Arg) -> String {
     let help = option.get_help().unwrap().to_string();
     help.split(" [").next().unwrap().split(". ").next().unwrap().to_owned()

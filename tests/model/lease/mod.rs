@@ -1,19 +1,24 @@
 //! Leases over nodes that restart and forget: every order of every step of two clients, breadth first.
 //!
-//! A client takes the lock, writes the fencing token back to nodes that are behind, renews, re-creates by the real
-//! [`judge`], releases, is late, or stops forever. Requests and answers may be lost, or may arrive late, even after a
-//! restart of the node. The clock may tick between any two steps. Times are kept relative to now, so the clock may tick
-//! without limit. States that differ only in the order of the nodes count once.
+//! A client takes the lock, raises counters that are lower than its fencing token, renews, re-creates by the program's
+//! own [`judge`], releases, is late, or stops forever. Requests and answers may be lost, or may arrive late, even after
+//! a restart of the node. The clock may tick between any two steps. Times are kept relative to the present, so the
+//! clock may tick without limit. States that differ only in the order of the nodes count once.
+//!
+//! A *round* is one renewal, sent to all nodes at once. A node's *run* is the time between two restarts of the node. A
+//! node's *deadline* is dᵢ. A *place* is the number of a slot of the lock, from 0.
 //!
 //! What must hold:
 //!
-//! * two clients with conflicting claims never have valid leases at the same time. Exceptions: `release --force` is
-//!   used, or the only node has restarted;
-//! * a new lease has a larger fencing token than all leases before. But a reader's fencing token need only be as large
-//!   as those of earlier writers. Each slot has fencing tokens of its own;
-//! * a single node: once the node has granted a later lease, it re-creates no earlier lease. Several nodes: a client
-//!   that believes in its lease has not been overtaken by a later lease;
-//! * once `release --force` has deleted a lease on all nodes, the lease never has a quorum again. Exception: a node
+//! * Two clients with conflicting claims never have valid leases at the same time. Exceptions: `release --force` is
+//!   used, or the only node has restarted.
+//! * A writer's fencing token is larger than all earlier fencing tokens. A reader's fencing token is at least as large
+//!   as that of each earlier writer. Each slot has fencing tokens of its own.
+//! * A single node that has granted a later lease re-creates no earlier lease. With several nodes, no client has a
+//!   valid lease with a smaller fencing token than a later writer, or than a later lease of the same slot.
+//! * If more than N − q nodes say *gone* or *another has it*, the client ends its lease. The search checks this only
+//!   as long as no node has restarted.
+//! * Once `release --force` has deleted a lease on all nodes, the lease never has a quorum again. Exception: a node
 //!   has forgotten something.
 
 use super::fencing;
@@ -26,75 +31,75 @@ mod node;
 mod state;
 mod table;
 
-/// A clause of the table (or of a script) that is left out.
+/// The clause that a search leaves out: a clause of the table of re-creation, of a script, or of fencing.rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
     /// No clause is left out.
     Nothing,
-    /// A node in quarantine has no vote.
+    /// A node in quarantine grants no lease.
     Quarantine,
     /// A node whose deadline has passed does not get the lease again at once.
     NotPassed,
-    /// `NotPassed` compares the deadline with the time at which the client judges, not with the start of the round.
+    /// A node gets the lease again at once only if the node's deadline is later than the client's judgement of the
+    /// answers. A deadline between the sending of the renewals and the judgement is not enough.
     PassedByNow,
     /// Only a node in quarantine, or a single node, gets the lease again at once.
     StillQuarantined,
-    /// If a node may not get the lease again at once, q other nodes have to confirm the lease first.
+    /// If a node may not get the lease again at once, the node gets the lease only if q nodes confirm it in this round.
     ByOthers,
     /// A node in quarantine gets the lease again only if an earlier run of this node confirmed the lease.
     NotWhileQuarantined,
-    /// If the run that confirmed the lease says *gone*, and the node's deadline has not passed, the lease was deleted.
+    /// If a node says *gone*, but has not restarted, and its deadline has not passed, the lease was deleted on purpose.
     /// The node does not get the lease again in this round.
     RemovedOnPurpose,
-    /// A node on which the lease was deleted does not get the lease again in a later round.
+    /// A node on which the lease was deleted on purpose does not get the lease again in any later round.
     ForTheRestOfTheLease,
-    /// The request to re-create the lease names the run of the node that said *gone*: another run refuses.
+    /// The request to re-create a lease names the node's run that said *gone*. In any other run, the node refuses.
     RunInRequest,
-    /// The script looks at the node's counter. Without this clause, the client looks at the counter that came with
-    /// *gone*.
+    /// With a single node, recreate.lua refuses a lease whose fencing token is below the node's counter. Without this
+    /// clause, the client compares its fencing token with the counter that came with *gone*.
     CounterInScript,
-    /// Answers after the end of validity count for nothing.
+    /// An answer that comes after the end of the lease's validity counts for nothing.
     InTime,
-    /// The key of another client voids the node's deadline.
+    /// If a node says *another has it*, the node's deadline is void.
     VoidByAnother,
-    /// If a node has another client's key before the deadline, this client's key was deleted. The node does not get the
-    /// lease again, for the rest of the lease.
+    /// If a node says *another has it*, but the node's deadline has not passed, the lease was deleted on purpose. The
+    /// node never gets this lease again.
     AnotherAfterRemoval,
-    /// *Gone* voids the node's deadline, unless the lease is re-created at once.
+    /// If a node says *gone*, the node's deadline is void, unless the client re-creates the lease on the node at once.
     VoidByGone,
-    /// The fencing token of a lease is written back to nodes whose counters are behind.
+    /// Before a client has its lease, the client raises the counters that are lower than the lease's fencing token.
     WriteBack,
-    /// With each confirmation, the client notes the run of the node that confirmed.
+    /// When a node confirms the lease, the client remembers the node's present run.
     RunOfConfirmation,
-    /// A try for another slot has another token.
+    /// A lease's token asks for one slot only. A try for another slot has another token.
     PlaceOfToken,
-    /// Slots of different limits do not fit beside each other.
+    /// Two slots never fit beside each other if one is a slot of 2 and the other is a slot of 1.
     Shape,
-    /// The client's clock counts if fewer than q nodes have a counter.
+    /// A reader's fencing token may be the reader's clock, if too few of the granting nodes have a counter.
     ReaderSeeds,
-    /// The client's clock counts even if some nodes have a counter, as long as these are fewer than q.
+    /// A reader ignores its clock only if q granting nodes have a counter. One node with a counter is not enough.
     QuorumCounts,
-    /// With several nodes, a reader's clock never becomes the counter of a node that has none.
+    /// With several nodes, a node without a counter answers 0 to a reader. The node does not store the reader's clock.
     NodeTellsNothing,
-    /// A reader's fencing token is written back to nodes whose counters are behind.
+    /// Before a reader has its lease, the reader raises the counters that are lower than the lease's fencing token.
     ReaderWritesBack,
 }
 
-/// The claim of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Exclusive,
     Shared,
-    /// One slot of this many.
+    /// One slot of a lock with this number of slots.
     Slots(u8),
 }
 
-/// Where the first client has the lock to begin with.
+/// The nodes on which the first client has the lock when the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Nowhere,
     Everywhere,
-    /// On a quorum of nodes, or on more.
+    /// The first client has the lock on at least q nodes. The search begins once with each such number of nodes.
     Quorum,
 }
 
@@ -106,21 +111,22 @@ bounds! {
         ttl: [u8; 2] = [2, 2],
         quarantine: u8 = 2,
         restarts: u8 = 0,
-        /// Nodes forget everything when they restart.
+        /// True: a node that restarts forgets all its leases and counters.
         forgets: bool = true,
-        /// How many re-creations may arrive after the next round was sent.
+        /// How many requests to re-create a lease may arrive late: after the client has sent new renewals.
         late: u8 = 0,
         /// How often each client may try to take the lock.
         tries: [u8; 2] = [0, 1],
         force: bool = false,
         held: Held = Held::Everywhere,
         renews: [bool; 2] = [true, false],
-        /// True: a client that gives up or releases deletes its keys. False: the keys are left to expire.
+        /// True: a client may release its lease. A client that ends a lease or a try asks all nodes to delete its keys.
+        /// False: no client releases its lease, and the keys expire.
         leaves: bool = false,
     }
 }
 
-/// Now, on the clock of the real functions.
+/// The present time in the calls of lock/recreate.rs, in ticks. (The state itself has times relative to the present.)
 const NOW: i8 = 64;
 
 fn at(left: u8) -> i8 {
@@ -177,12 +183,12 @@ impl Bounds {
         matches!(state.clients[client].phase, Phase::Holding | Phase::Asking) && self.valid(state, client)
     }
 
-    /// Whether `--force` has deleted a lease on all nodes.
+    /// Whether `release --force` has deleted a client's lease on all nodes, and the client has not ended this lease.
     fn is_forced(&self, state: &State) -> bool {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
 
-    /// For how long a confirmation counts from now: the ttl minus the age of the request.
+    /// How many ticks are left until a deadline dᵢ: the ttl minus the ticks since the client sent the request.
     fn good_for(&self, state: &State, client: usize) -> u8 {
         self.ttl[client].saturating_sub(state.clients[client].age)
     }
@@ -194,8 +200,8 @@ impl Bounds {
         }
     }
 
-    /// Ends the lease for the client. With `leaves` the client asks all nodes to delete its keys; else the keys are
-    /// left to expire.
+    /// The client ends its lease or its try. If `leaves` is true, the client asks all nodes to delete its keys. If
+    /// `leaves` is false, the keys expire.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -264,7 +270,7 @@ impl Bounds {
         state.rest.asked += 1;
         state.clients[client].tries -= 1;
         state.clients[client].phase = Phase::Taking;
-        // A client that asks later has a later clock. Until q nodes have granted the lease, `fence` is this clock.
+        // Until q nodes have granted the lease, `fence` is the client's clock: the number of all tries so far.
         state.clients[client].fence = state.rest.asked;
         for node in &mut state.nodes {
             if node.entries[client].left > 0 && !self.is(Without::PlaceOfToken) {
@@ -277,7 +283,9 @@ impl Bounds {
         self.send(state, client, Kind::Take);
     }
 
-    /// Copies into the state what a judgement or a confirmation has decided about a client's nodes.
+    /// Copies `backing` into the state: what the client knows of each node after a round of renewals or a re-creation.
+    /// With several nodes, a valid lease of the client is a fault if a later writer has a larger fencing token. For a
+    /// slot, only the fencing tokens of this slot are compared.
     fn take_over(&self, state: &mut State, client: usize, backing: &[Backing<i8, u8>]) {
         for (node, backing) in state.nodes.iter_mut().zip(backing) {
             let side = &mut node.sides[client];
@@ -294,8 +302,9 @@ impl Bounds {
         }
     }
 
-    /// The next state once q nodes have granted the lease: the client has the lease, or first writes the fencing token
-    /// back. None if the client must wait for more answers, or if the lease would not be valid any more.
+    /// If q nodes have granted the lease, returns the next state. In this state, the client has the lease, or raises
+    /// the counters that are lower than the lease's fencing token. None: the client needs more answers, or the lease
+    /// would no longer be valid.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -341,19 +350,22 @@ impl Bounds {
         Some(next)
     }
 
-    /// Checks the fencing token of a lease that is won now, at this place. Returns a fault if the token is too small.
+    /// Checks `fence`, the fencing token of the lease that the client now gets. For a writer, `fence` must be larger
+    /// than all earlier fencing tokens. For a reader, `fence` must not be smaller than the fencing token of any earlier
+    /// writer. For a slot, `fence` must be larger than all earlier fencing tokens of this slot. None: no fault.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
         let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        // A single node that has restarted has forgotten its counter. The clients' clocks may still be behind that
-        // counter, so a smaller fencing token is no fault.
+        // A single node forgets its counter in a restart. The client's clock may be lower than the forgotten counter.
+        // So with a single node, a fencing token that is too small after a restart is no fault.
         let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// Checks the fencing token of a reader's lease that all nodes have granted. Returns a fault if the token is a new
-    /// one, though a quorum of nodes still knows the last writer's token.
+    /// Checks the fencing token of a reader's lease that all nodes have granted. As long as q nodes have not restarted,
+    /// they know the last writer's fencing token. In this case, a reader's fencing token above all earlier fencing
+    /// tokens is a fault. None: no fault.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -362,22 +374,24 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The client's clock; 0 if the clock does not count. (`fence` is the clock until the fencing token is decided.)
-    /// Without `ReaderSeeds` the clock never counts. Without `QuorumCounts` it counts only if no grant has a counter.
+    /// The client's clock, for `fencing::vote`; 0: the clock does not count. (`fence` is the clock until the client has
+    /// a fencing token.) Without the clause `ReaderSeeds`, the clock never counts. Without the clause `QuorumCounts`,
+    /// the clock counts only if no granting node has a counter.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
         if ignores { 0 } else { state.clients[client].fence.into() }
     }
 
-    /// True if only one of the clients wants a slot. Then the fencing tokens of the two clients are not compared.
+    /// True if one client wants a slot, and the other client does not. In this case the model does not compare the two
+    /// clients' fencing tokens.
     fn mixes(&self) -> bool {
         let [one, other] = self.claims.map(|claim| matches!(claim, Claim::Slots(_)));
         one != other
     }
 
-    /// The largest fencing token of all writers, and that of all readers. If the client wants a slot: the largest
-    /// fencing token of this slot (`place`), and 0.
+    /// Returns the largest fencing token of all writers so far, and the largest fencing token of all readers. If the
+    /// client wants a slot: returns the largest fencing token of the slot `place`, and 0.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -400,7 +414,7 @@ impl Bounds {
         self.send(state, client, Kind::Extend);
     }
 
-    /// The client judges the answers that have come. All other answers would come too late.
+    /// The client judges the answers that have come to its renewals. Renewals without an answer are lost.
     fn judge(&self, state: &mut State, client: usize) {
         let mut backing = backing(state, client, self.nodes);
         let mut overtaken = false;
@@ -457,11 +471,12 @@ impl Bounds {
     }
 }
 
-/// A client's knowledge of its nodes, in the types of the real functions.
+/// What the client knows of each node, in the types of lock/recreate.rs.
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // If the deadline passed after the round was sent, `until` is now. If it passed before, `until` is None.
+        // If the node's deadline passed after the client had sent the renewals, `until` is `NOW`. If the deadline had
+        // passed before the client sent the renewals, `until` is None.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -550,9 +565,9 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // After a node's restart, the client takes a deletion for the restart until the node has confirmed
-                    // the lease. Such a deletion may have to be repeated. So with a quarantine, the model deletes only
-                    // after these confirmations.
+                    // After a node's restart, the client takes a deleted lease for a forgotten lease, until the node
+                    // confirms the lease. A deletion before this confirmation may have to be repeated. So with a
+                    // quarantine, the model deletes the lease only when each node that has the lease has confirmed it.
                     let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
                     if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
                         also(&|next| next.rest.forced = client as u8 + 1);

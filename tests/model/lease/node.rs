@@ -1,16 +1,17 @@
-//! The scripts: each is a single step of a node.
+//! Models of the Lua scripts that clients send to nodes. A node runs a whole script in one step.
 
 use super::super::recreate::confirm;
 use super::state::{Client, EARLIER, Entry, Kind, Node, Phase, Slot, State};
 use super::{Bounds, Claim, NOW, Without, at, backing};
 
 impl Bounds {
-    /// The client whose lease is in this entry of the node.
+    /// The client whose lease is `node.entries[entry]`.
     fn owner(node: &Node, entry: usize) -> usize {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }
 
-    /// Whether the client may have a lease at this place, beside all other leases that the node knows.
+    /// Whether a lease of the client fits beside all other leases on the node. `place`: the number of the lock's slot
+    /// that the client wants.
     fn fits(&self, node: &Node, client: usize, place: u8) -> bool {
         (0..node.entries.len()).filter(|&entry| entry != client && node.entries[entry].left > 0).all(|entry| {
             let other = self.claims[Self::owner(node, entry)];
@@ -23,17 +24,18 @@ impl Bounds {
         })
     }
 
-    /// Whether the node has the client's lease. The place is not compared: a token never changes its place.
+    /// Whether the node has the client's lease. The slots are not compared: a lease's token asks for one slot only.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
 
-    /// The index of the counter for a client's lease.
+    /// The index in `Node::counters` of the counter for a lease of the client. `place`: the number of the lock's slot.
     fn counter(&self, place: u8, client: usize) -> usize {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
 
-    /// take.lua: grants the client's place, and returns the counter. None if the node refuses.
+    /// The node runs take.lua for the client. Returns the node's counter if the node grants the lease, or has the lease
+    /// already. None: the node refuses.
     fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<u8> {
         let Client { place, fence: clock, .. } = state.clients[client];
         let node = &mut state.nodes[index];
@@ -53,8 +55,9 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// fence.lua: raises the counter to the fencing token. Returns false if the node does not have the lease. For a
-    /// writer or a slot, also returns false if the counter is larger than the fencing token.
+    /// The node runs fence.lua for the client: the script raises the node's counter to the client's fencing token.
+    /// Returns false if the node does not have the lease. If the counter is above the fencing token, returns true for a
+    /// reader, and false for a writer or a slot.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);
@@ -81,7 +84,8 @@ impl Bounds {
         if node.quarantined > 0 { Kind::GoneQuarantined } else { Kind::Gone }
     }
 
-    /// A node executes a client's request. The answer arrives, or is lost.
+    /// The node executes the client's request, if a request is under way. Adds the possible next states: the answer
+    /// comes, or the answer is lost.
     pub(super) fn serve(&self, state: &State, client: usize, index: usize, into: &mut Vec<State>) {
         let mut next = *state;
         let run = state.nodes[index].run;
@@ -145,7 +149,8 @@ impl Bounds {
         }
     }
 
-    /// recreate.lua. True if the node confirms the lease.
+    /// The node runs recreate.lua for the client. Returns true if the node confirms the lease. `run`: the number of the
+    /// node's run that the client's request names.
     pub(super) fn rejoin(&self, state: &mut State, client: usize, index: usize, run: u8) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         if fence == 0 || state.nodes[index].run != run && !self.is(Without::RunInRequest) {

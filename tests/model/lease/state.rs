@@ -1,4 +1,7 @@
-//! All that is known at one moment: by the nodes, by the clients, and by the search.
+//! The state of the model at one moment: what the nodes know, what the clients know, and what the search counts.
+//!
+//! A node's *run* is the time between two restarts of the node. A *place* is the number of a slot of the lock, from 0.
+//! (The type [`Slot`] is no slot of the lock: it holds a request or an answer.)
 
 use super::super::bits::{Field, Packable, packed, variants};
 
@@ -28,7 +31,8 @@ variants! {
 }
 
 packed! {
-    /// A request under way between a client and a node, or the answer.
+    /// The request or the answer that is under way between a client and a node. `run`: the number of the node's run, in
+    /// an answer or in a re-creation; 0: none. `counter`: the counter of fencing tokens in an answer; 0: none.
     Slot {
         kind: Kind = 4,
         run: u8 = 2,
@@ -41,20 +45,20 @@ packed! {
     Side {
         /// Ticks until the deadline dᵢ; 0: the deadline has passed, or there is none.
         left: u8 = 3,
-        /// The run of the node that confirmed the lease, from 1; 0: none.
+        /// The node's run (from 1) in which the node last granted or confirmed the lease; 0: the client knows of none.
         run: u8 = 2,
         removed: bool = 1,
-        /// The deadline had not passed when the round was sent.
+        /// True if the deadline dᵢ had not passed when the client sent the present round of renewals.
         fresh: bool = 1,
         slot: Slot,
-        /// The run (from 1) that a late re-creation names; 0: there is none. A late re-creation is of an earlier round,
-        /// and is still under way.
+        /// A request to re-create the lease is late if the client has sent new renewals while the request is still
+        /// under way. This field is the node's run (from 1) that a late request names; 0: no request is late.
         late: u8 = 2,
     }
 }
 
 packed! {
-    /// A lease, as a node has it.
+    /// A lease on one node.
     Entry {
         /// Ticks until the lease expires; 0: there is no lease.
         left: u8 = 3,
@@ -62,22 +66,24 @@ packed! {
     }
 }
 
-/// The index of the entry for a lease of an earlier try.
+/// The index in `Node::entries` of a lease that a client got by an earlier try, under another token.
 pub(super) const EARLIER: usize = 2;
 
 packed! {
     Node {
-        /// The present lease of each client, and a lease of an earlier try.
+        /// The lease of the first client, the lease of the second client, and (at `EARLIER`) a lease that a client got
+        /// by an earlier try.
         entries: [Entry; 3],
-        /// The client that has the earlier lease.
+        /// The client (0 or 1) whose lease is `entries[EARLIER]`.
         earlier: u8 = 1,
-        /// Readers and writers use the first counter. With slots, each place has a counter.
+        /// The counters of fencing tokens. Readers, writers and the first slot use the first counter. The second slot
+        /// uses the second counter.
         counters: [u8; 2] = 3,
-        /// The number of the node's run, from 1; 0: the node does not exist.
+        /// The number of the node's run: 1 plus the number of restarts; 0: the node does not exist.
         run: u8 = 2,
         quarantined: u8 = 3,
         forced: bool = 1,
-        /// This run of the node has confirmed the lease of the first client.
+        /// True if the first client knows that the node's present run has granted or confirmed this client's lease.
         heard: bool = 1,
         sides: [Side; 2],
     }
@@ -86,11 +92,11 @@ packed! {
 packed! {
     Client {
         phase: Phase = 3,
-        /// Ticks since the present requests were sent.
+        /// Ticks since the client last sent TAKE, a renewal or a re-creation; at most the ttl.
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
-        /// The place (the slot of the lock) that the client asks for, or has.
+        /// The number of the lock's slot that the client asks for or has: 0 or 1. For a client without a slot: 0.
         place: u8 = 1,
     }
 }
@@ -99,13 +105,15 @@ packed! {
     Rest {
         restarts: u8 = 2,
         late: u8 = 2,
-        /// The largest fencing token of a writer; with slots, the largest at the first place.
+        /// The largest fencing token of all writers so far. If the clients want slots: the largest of the first slot.
         won: u8 = 3,
-        /// The largest fencing token of a reader; with slots, the largest at the second place.
+        /// The largest fencing token of all readers so far. If the clients want slots: the largest of the second slot.
         won_besides: u8 = 3,
-        /// How many leases were asked for. This number is the clients' clock, which seeds the counters.
+        /// How many tries to take the lock have begun. The clients use this number as their clock.
         asked: u8 = 3,
-        /// 0: no deletion yet; 1, 2: the lease of the first or second client is being deleted; 3: the deletion is over.
+        /// How far `release --force` has come. 0: not begun. 1: the nodes delete, or have deleted, the first client's
+        /// lease. 2: the nodes delete, or have deleted, the second client's lease. 3: the clock ticked before all nodes
+        /// had deleted the lease, or the client ended the lease.
         forced: u8 = 2,
     }
 }
@@ -115,7 +123,8 @@ pub(in crate::model) struct State {
     pub(super) nodes: [Node; NODES],
     pub(super) clients: [Client; 2],
     pub(super) rest: Rest,
-    /// The fault that was found on the way here. This field is not packed, so states are compared without it.
+    /// The fault of the step that led to this state; None: no fault. A search ends at the first fault, so this field is
+    /// not packed.
     pub(super) wrong: Option<&'static str>,
 }
 
@@ -133,7 +142,8 @@ impl Packable for State {
             }
             *word = node.word();
         }
-        // The word of a node that does not exist is 0, and stays behind the others.
+        // States that differ only in the order of the nodes count once, so the words are sorted. The largest word comes
+        // first. The word of a node that does not exist is 0, and comes last.
         words[..NODES].sort_unstable_by(|one, other| other.cmp(one));
         words[NODES] = self.clients.word() | self.rest.word() << 24;
         words

@@ -1,19 +1,20 @@
-//! A second implementation of the table of re-creation, from its description. Each clause can be left out.
+//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/recreate.rs. A search can leave
+//! out a clause of this second implementation.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
 use super::Without;
 
-/// What the table says of a node that has forgotten the lease.
+/// What the table of re-creation tells a client to do if a node says *gone*.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Row {
     Nothing,
-    /// Create the lease again, whether others confirm or not.
+    /// The client re-creates the lease on the node, even if no other node confirms the lease.
     AtOnce,
-    /// Create the lease again if q others confirm.
+    /// The client re-creates the lease on the node if q other nodes confirm the lease in this round.
     ByOthers,
 }
 
-/// Judges a round by the table, with one clause left out.
+/// Does the same as `judge` of lock/recreate.rs, but leaves out the clause `without`.
 pub(super) fn judge_without(
     without: Without,
     nodes: &mut [Backing<i8, u8>],

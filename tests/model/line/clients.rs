@@ -1,4 +1,4 @@
-//! The steps of a search: waiters act, nodes take up requests, and time passes.
+//! The steps of a search, except failures: waiters act, nodes take up requests, and time passes.
 
 use super::super::quorum::{Tally, Verdict, middle, quorum};
 use super::state::{HOLDER, Late, Life, NEVER, NODES, NOW, Node, PAUSE, Phase, Request, Side, Stands, State, token};
@@ -8,7 +8,8 @@ use super::{
     Without,
 };
 
-/// A function that gets each step that can come next.
+/// A function that is called once for each possible next step. The step is a function, too: it changes the state, and
+/// returns an error if it finds a fault.
 pub(super) type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -51,8 +52,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Ends the pause of any waiter, or of several waiters at the same time. A pause lasts longer than a request, so
-    /// all requests are done by now.
+    /// All steps while random pauses go on: the pause of one waiter ends, the pauses of several waiters end at once, or
+    /// a tick passes. All requests are done by now, since a pause lasts longer than a request.
     fn end_pauses(&self, state: &State, also: Also<'_>) {
         for ends in 1..1 << WAITERS {
             let is_of = |me: usize| ends & 1 << me != 0;
@@ -68,7 +69,7 @@ impl Bounds {
         }
     }
 
-    /// All steps in which this node takes up a request.
+    /// All steps in which node `index` takes up a request.
     fn serve_all(&self, state: &State, index: usize, also: Also<'_>) {
         let node = &state.nodes[index];
         if node.releases {
@@ -94,7 +95,7 @@ impl Bounds {
         }
     }
 
-    /// All steps that this waiter can do next.
+    /// All steps that waiter `me` can take, except failures.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.waiters[me];
         if waiter.life != Life::Alive {
@@ -186,7 +187,8 @@ impl Bounds {
         }
     }
 
-    /// Asks all nodes, with a new token.
+    /// Waiter `me` begins a try: the waiter sends TAKE to all nodes, with a new token. On all nodes, the token of the
+    /// waiter's previous try becomes [`earlier`].
     fn try_once(&self, state: &mut State, me: usize) {
         for node in &mut state.nodes {
             if !self.is(Without::OwnToken) {
@@ -203,7 +205,8 @@ impl Bounds {
         (state.waiters[me].phase, state.waiters[me].age) = (Phase::Trying, 0);
     }
 
-    /// The waiter decides by the answers that it has heard, if the missing answers cannot change the decision.
+    /// All steps in which waiter `me` decides about its try. The waiter may have heard only some of the answers that
+    /// have arrived. The waiter decides if the missing answers cannot change the decision.
     fn decide(&self, state: &State, me: usize, also: Also<'_>) {
         for heard in 0..1usize << NODES {
             let of = |index: usize| heard & 1 << index != 0;
@@ -220,7 +223,7 @@ impl Bounds {
             let all = heard.count_ones() as usize == NODES;
             match tally.verdict() {
                 Verdict::Yes if state.waiters[me].age < TTL => also(&|next| self.enter(next, me)),
-                // The answer *superseded* of a single node is enough.
+                // If q nodes have not granted the try in time, one answer *superseded* is enough to give up.
                 _ if said(Request::Superseded) > 0 => also(&|next| {
                     self.give_up(next, me);
                     if self.is(Without::SupersededLeaves) {
@@ -230,14 +233,15 @@ impl Bounds {
                     Ok(())
                 }),
                 Verdict::No if is_explained || all => also(&|next| self.go_back(next, me, of)),
-                // All answers are in, but the quorum has come too late.
+                // q nodes have granted the try, but the last of these answers came after the ttl.
                 Verdict::Yes if all => also(&|next| self.go_back(next, me, of)),
                 _ => {}
             }
         }
     }
 
-    /// The waiter enters, since a quorum has granted the lock.
+    /// Waiter `me` gets the lock, since q nodes have granted the waiter's try. Errors: a waiter with a promised place
+    /// ([`Stands::Yes`]) is overtaken, or a larger number of `--newest` was granted before.
     fn enter(&self, state: &mut State, me: usize) -> Checked {
         let overtaken = |waiter: usize| state.waiters[waiter].wants() && state.waiters[waiter].stands == Stands::Yes;
         if (0..me).any(overtaken) {
@@ -261,7 +265,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The waiter gives up, and asks each node to undo everything that the waiter has done there.
+    /// Waiter `me` gives up, and asks each node in reach to undo all that the waiter has done on this node.
     pub(super) fn give_up(&self, state: &mut State, me: usize) {
         state.waiters[me].end(Phase::Leaving);
         state.each_side(me, |side| {
@@ -277,7 +281,8 @@ impl Bounds {
         without
     }
 
-    /// The try has no quorum, or its quorum has come too late: undoes the try, and decides when to look again.
+    /// Waiter `me` undoes its try: fewer than q nodes have granted the try, or q grants came too late. `heard`: whether
+    /// the waiter has heard the answer of the node with this index.
     fn go_back(&self, state: &mut State, me: usize, heard: impl Fn(usize) -> bool) -> Checked {
         state.waiters[me].look = self.next_look(state, me, &heard);
         state.waiters[me].phase = Phase::RollingBack;
@@ -323,7 +328,8 @@ impl Bounds {
         in_ticks(regular.min(left))
     }
 
-    /// Checks the rules of a lock, and marks each waiter that is in line on q nodes while another client has the lock.
+    /// Checks that at most one client believes that it has the lock, and that waiters leave nothing behind. If a waiter
+    /// stands in line, and listens, on q nodes that a holder has, the waiter's place is promised ([`Stands::Yes`]).
     fn check(&self, state: &mut State) -> Checked {
         if (0..=HOLDER).filter(|&client| state.holds(client)).count() > 1 {
             return Err(TWO_HOLDERS);
@@ -331,8 +337,8 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // A waiter that is done has left nothing on any node. This is not checked with restarts or outages: a node
-            // out of reach does not hear that the waiter leaves.
+            // No node knows anything of a live waiter that is done. In searches with restarts or outages this is not
+            // checked: there a node may miss the waiter's LEAVE or release.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

@@ -1,28 +1,31 @@
-//! Waiting in line on three nodes, for an exclusive lock: every order of every step of one to three waiters, breadth
-//! first.
+//! Up to three waiters in line on three nodes, for an exclusive lock. A search goes through every order of every step,
+//! breadth first. [`clients`] has the waiters, [`node`] the scripts, [`failures`] the failures.
 //!
-//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one. A try is a TAKE on
-//! each node. A waiter hears the answers one by one, and decides as soon as they suffice. [`clients`] has the waiters,
-//! and [`node`] has the scripts. The other requests are UNDO, LEAVE, and the release of the first holder. Each of these
-//! requests, too, reaches each node at a moment of its own. Waiters come in any order. They are numbered by ticket. A
-//! ticket is the same on all nodes. A tick is half a second. In searches with clocks, waiters look, and leases and
-//! reservations run out. In all other searches there are only calls. Every request takes less time than a random pause,
-//! unless a search says that pauses may be quick. (A tick may end during a pause.) Clients, connections and nodes may
-//! fail ([`failures`]).
+//! * **Requests.** A try is one TAKE to each node. UNDO undoes a try, and keeps the waiter's place in line. LEAVE
+//!   undoes all that a waiter has done. By STEP OUT a waiter that has got the lock leaves the line. A release frees the
+//!   lock.
+//! * **Nodes.** Each node has a key, a line, reservations and subscriptions of its own. A node takes up requests one by
+//!   one. A request that is sent to all nodes reaches each node at a different moment.
+//! * **Waiters.** A waiter hears the answers to a try one by one, and decides as soon as these answers suffice. Waiters
+//!   come in any order, and are numbered by ticket. The first waiter is the waiter with the smallest ticket.
+//! * **Time.** A tick is half a second. In searches with `clocks`, waiters look by the clock; leases, reservations and
+//!   quarantines run out. In all other searches no time passes, and waiters wait for calls.
+//! * **Pauses.** Before most tries a waiter makes a random pause. The pause lasts longer than any request, except in
+//!   searches with `quick_pauses`. Ticks may pass during a pause.
 //!
 //! What must hold:
 //!
-//! * no two clients believe that they have the lock;
-//! * while a live waiter wants the free lock, the lock is granted sooner or later, in every order of all steps. Where
-//!   pauses end by chance, this has probability one ([`Hope`]). So no waiter is lost from the line for good;
-//! * first come, first served. Once a live waiter stands in line, and listens, on q nodes that a holder has, no waiter
-//!   with a later ticket overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node;
-//! * with `--newest`, no number is granted after a larger number, unless a node has forgotten the larger one;
-//! * a waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
+//! * No two clients believe that they have the lock.
+//! * If the lock is free, and a live waiter wants the lock, then sooner or later the lock is granted, in every order of
+//!   steps. Where pauses end by chance, the lock is granted with probability one ([`Hope`]).
+//! * First come, first served. Once a live waiter stands in line, and listens, on q nodes that a holder has, no waiter
+//!   with a later ticket overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node.
+//! * With `--newest`, no number is granted after a larger number, unless a node has forgotten the larger number.
+//! * A waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
 //!
-//! A live holder renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer
-//! than q nodes back the lease: the model of leases checks these steps. This model has no members, no fencing tokens,
-//! and no callers that try once and do not wait.
+//! In this model, renewals take no time. Nor does the re-creation of a lease, nor the end of a job that has lost its
+//! lease. The model of leases checks these three in single steps. This model has no members, no fencing tokens, and no
+//! callers that try once and do not wait.
 
 use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
 use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};
@@ -34,72 +37,74 @@ mod state;
 
 /// How long a lease and a quarantine last, in ticks.
 const TTL: u8 = 3;
-/// How long the lock stays reserved for a waiter that was called, in ticks. In redlock it is 1000 ms.
+/// How long the lock stays reserved for a waiter that was called, in ticks. In redlock: 1000 ms.
 const RESERVED: u8 = 2;
-/// After how many ticks the first in line looks by itself. In redlock it is 400 ms.
+/// The first in line looks every `FIRST_LOOKS` ticks, even if nobody calls. In redlock: every 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// After r + 1 times this many ticks the waiter at rank r (1 or more) looks. In redlock it is r + 1 seconds.
+/// The waiter at rank r (1 or more) looks every (r + 1) × `OTHERS_LOOK` ticks. In redlock: every r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// If fewer than q nodes answer a try, or all answers come from nodes in quarantine, the waiter repeats the try after
-/// this many ticks.
+/// If fewer than q nodes answer a try, or only nodes in quarantine answer the try, the next try comes this many ticks
+/// later.
 const AFTER_FAILURE: u8 = 1;
 
-/// The clause of the scripts or of a waiter that a search leaves out.
+/// The clause that a search leaves out. Each clause is a rule for nodes or for waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// No clause is left out.
     Nothing,
-    /// If fewer than q nodes grant a try, the try is undone.
+    /// A node that takes up UNDO undoes its grant of the try.
     RollBack,
-    /// A waiter whose try is undone keeps its place in line.
+    /// A node that undoes its grant of a try gives the waiter back the waiter's place in line.
     KeepsPlace,
-    /// A try that was undone is repeated after a pause, not at once.
+    /// If no client has q nodes, the first in line makes a random pause before the next try.
     Pause,
-    /// Waiters look by the clock.
+    /// A waiter looks by the clock, even if nobody calls the waiter.
     Looks,
-    /// A waiter queues only after q nodes, or all nodes that can be reached, have confirmed the waiter's subscription.
-    /// If another node confirms later, the waiter looks again.
+    /// A waiter queues only after q nodes, or all nodes in reach, have confirmed the waiter's subscription. When a
+    /// further node confirms the waiter's subscription, the waiter looks.
     SubscribedFirst,
-    /// Each try has a token of its own.
+    /// Each try of a waiter has a token of its own.
     OwnToken,
     /// A waiter has the same ticket on all nodes: a time by the client's clock.
     OneTicket,
-    /// TAKE undoes earlier tries, if the node has not confirmed that these tries are undone.
+    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's next TAKE to this node undoes the try.
     TakeCarries,
-    /// LEAVE undoes earlier tries, if the node has not confirmed that these tries are undone.
+    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's LEAVE to this node undoes the try.
     LeaveCarries,
-    /// A node that has called a waiter is reserved for this waiter.
+    /// A node that sends a waiter `go` reserves the lock for this waiter.
     Reservation,
-    /// A release calls the next waiter.
+    /// A node that carries out a release calls the next waiter.
     ReleaseCalls,
-    /// A waiter that leaves calls the next waiter.
+    /// A node that carries out LEAVE or STEP OUT calls the next waiter.
     LeaveCalls,
     /// A waiter that gets the lock leaves the line on all nodes.
     StepOut,
-    /// A node that has restarted grants nothing for a while.
+    /// A node that has restarted grants nothing until its quarantine ends.
     Quarantine,
-    /// With `--newest`, a grant raises the number that the node keeps.
+    /// A node that grants a lease notes the lease's number of `--newest`, if the node knows no larger number.
     GrantRaises,
-    /// With `--newest`, re-creation raises the number that the node keeps.
+    /// A node on which a holder re-creates its lease notes the lease's number of `--newest`.
     RecreateRaises,
-    /// A waiter that is superseded undoes its tries, and leaves the line on all nodes.
+    /// A waiter that hears *superseded* undoes its tries, and leaves the line, on all nodes.
     SupersededLeaves,
 }
 
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// How many waiters are in line from the start: the first ones. They are alive, and listen.
+        /// How many waiters stand in line on all nodes at the start, and listen: the waiters with the smallest tickets.
         in_line: u8 = 0,
-        /// This many further waiters listen, and are about to ask. All other waiters may come at any time.
+        /// How many waiters are not in line at the start, but listen, and are about to send TAKE. Their tickets are
+        /// larger than those of the waiters in line. All other waiters may come at any time.
         about_to: u8 = 0,
-        /// True: the first holder has its lease on all nodes. False: on a quorum.
+        /// True: the first holder has its lease on all nodes. False: the first holder has its lease on q nodes only.
         everywhere: bool = false,
-        /// True: time passes, and waiters look by the clock. False: there are only calls.
+        /// True: time passes, and waiters look by the clock. False: no time passes, and waiters wait for calls.
         clocks: bool = false,
-        /// True: pauses may end at any moment, and the search does not check that the lock is granted sooner or later.
+        /// True: random pauses may end while requests are under way. The search then does not check that the lock is
+        /// granted sooner or later. False: each pause lasts longer than all requests.
         quick_pauses: bool = false,
-        /// How often a waiter or the holder may die.
+        /// How often a waiter or the first holder may die.
         kills: u8 = 0,
         freezes: u8 = 0,
         interrupts: u8 = 0,
@@ -107,9 +112,9 @@ bounds! {
         restarts: u8 = 0,
         /// How often a node may be out of reach for a while.
         outages: u8 = 0,
-        /// How often a connection may be cut: the request or answer that is under way is then lost.
+        /// How often a connection may be cut. The request or answer under way is then lost.
         cuts: u8 = 0,
-        /// How often an UNDO may be late: the waiter has sent it again, over a new connection.
+        /// How many UNDOs may arrive late, after the waiter has sent a second copy over a new connection.
         lates: u8 = 0,
         /// The numbers of `--newest`: one for each waiter, then one for the first holder. 0 means no number.
         numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
@@ -177,20 +182,21 @@ impl Space for Bounds {
     }
 }
 
-/// The holder has its lease on a quorum. One waiter is in line, another is about to ask; there is no look by the clock.
+/// The first holder has its lease on q nodes. One waiter is in line, another waiter is about to send its first TAKE. No
+/// time passes.
 const CALLS: Bounds = Bounds { waiters: 2, in_line: 1, about_to: 1, ..Bounds::LEAST };
-/// Two waiters are about to ask.
+/// Nobody is in line at the start. Two waiters are about to send their first TAKE.
 const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
-/// One waiter comes at any time, and subscribes before it asks.
+/// Nobody is in line at the start. The only waiter comes at any time, and does not listen before.
 const COMES: Bounds = Bounds { waiters: 1, in_line: 0, about_to: 0, ..CALLS };
-/// Two waiters are in line, and the holder has its lease everywhere.
+/// Two waiters are in line, and the first holder has its lease on all nodes.
 const IN_LINE: Bounds = Bounds { in_line: 2, about_to: 0, everywhere: true, ..CALLS };
-/// Three waiters are in line.
+/// Three waiters are in line, and the first holder has its lease on all nodes.
 const THREE: Bounds = Bounds { waiters: 3, in_line: 3, ..IN_LINE };
-/// Two waiters in line look by the clock.
+/// Two waiters are in line, and look by the clock. The first holder has its lease on all nodes.
 const CLOCKS: Bounds = Bounds { clocks: true, ..IN_LINE };
 const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
-/// One waiter is in line, and up to two of the waiter's connections are cut.
+/// One waiter is in line. Up to two times, one of the waiter's connections is cut.
 const CUTS: Bounds = Bounds { waiters: 1, in_line: 1, cuts: 2, ..IN_LINE };
 
 #[test]
@@ -256,11 +262,12 @@ fn a_node_that_has_forgotten_must_not_vote() {
     without(Without::Quarantine, Bounds { restarts: 1, ..IN_LINE }, TWO_HOLDERS, 18);
 }
 
-/// The first waiter has a smaller number than the second, or a larger one.
+/// Two lists of numbers of `--newest`. In the first list the first waiter has a smaller number than the second waiter,
+/// in the second list a larger number.
 const NUMBERS: [[u8; HOLDER + 1]; 2] = [[1, 2, 0, 0], [2, 1, 0, 0]];
 const SMALLER_FIRST: Bounds = Bounds { numbers: NUMBERS[0], ..RIVALS };
-/// The holder has a larger number than the waiter that comes, and gives its lease again to a node that has forgotten
-/// the lease.
+/// The first holder has a larger number of `--newest` than the only waiter. Up to two times, a node restarts, and the
+/// first holder re-creates its lease on this node.
 const OUTDATED_BY_HOLDER: Bounds =
     Bounds { waiters: 1, in_line: 0, about_to: 1, clocks: true, restarts: 2, numbers: [1, 0, 0, 2], ..CALLS };
 

@@ -1,21 +1,22 @@
-//! The scripts for an exclusive lock: each script is one step of one node. A tick is a step of all nodes.
+//! The scripts for an exclusive lock. One node carries out one script in one step. A tick is one step of all nodes.
 
 use super::super::quorum::quorum;
 use super::state::{FREE, HOLDER, Late, Life, NODES, Node, Phase, Request, State, earlier, reserved, token};
 use super::{Bounds, RESERVED, TTL, Without};
 
-/// The result of calling the first in line.
+/// Whom [`Bounds::call_next`] has called, or why nobody was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
     Nobody,
-    /// The lock is taken.
+    /// Nobody was called: another client has the lock.
     Blocked,
-    /// The lock is reserved for a waiter that was called before.
+    /// Nobody was called: the lock is reserved for a waiter that an earlier script has called.
     Reserved,
     Waiter(usize),
 }
 
-/// Sends `go` or `head` to the waiter. If the waiter does not listen, drops the waiter, and returns false.
+/// Sends the message `go` (if `go` is true) or `head` to the waiter, and returns true. If the waiter does not listen,
+/// drops the waiter from the line, and returns false.
 fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     let side = &mut node.sides[waiter];
     side.go |= go && side.hears;
@@ -24,7 +25,7 @@ fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     side.hears
 }
 
-/// Sends `head` to the first waiter that listens, and drops the waiters in front of that waiter.
+/// Drops all waiters at the front of the line that do not listen. Sends `head` to the first waiter that listens.
 fn tell_first(node: &mut Node) {
     while let Some(first) = node.first() {
         if publish(node, first, false) {
@@ -34,7 +35,8 @@ fn tell_first(node: &mut Node) {
 }
 
 impl Bounds {
-    /// Gives the waiter its place in line.
+    /// Puts waiter `me` into the node's line, in the order of tickets. If the search leaves out `OneTicket`, waiters 0
+    /// and 1 stand in the order in which they joined.
     fn join(&self, node: &mut Node, me: usize) {
         if !node.sides[me].in_line {
             node.sides[me].in_line = true;
@@ -69,8 +71,8 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// take.lua. Returns the answer, the token that has the lock, and the waiter's rank. Token and rank are 0 if the
-    /// waiter is not in line afterwards.
+    /// The node runs take.lua for waiter `me`. Returns the answer, the token that has the lock (or [`FREE`]), and how
+    /// many waiters stand in line before this waiter. Both numbers are 0 if the answer is `Granted` or `Superseded`.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -126,7 +128,8 @@ impl Bounds {
         }
     }
 
-    /// undo.lua with `stay`: undoes a try, and keeps the waiter in line.
+    /// The node runs undo.lua with `stay`. If the lease with this token has the lock on the node, the node deletes the
+    /// lease, and puts waiter `me` into the line again.
     fn roll_back(&self, node: &mut Node, me: usize, token: u8) {
         if node.key != token || self.is(Without::RollBack) {
             return;
@@ -137,7 +140,8 @@ impl Bounds {
         }
     }
 
-    /// undo.lua for a waiter that leaves the line. `keeps`: the waiter has the lock, and keeps its lease.
+    /// The node runs undo.lua without `stay`, since waiter `me` leaves the line. `keeps`: the waiter has got the lock,
+    /// and keeps its lease.
     fn leave(&self, node: &mut Node, me: usize, keeps: bool) {
         let carries = std::mem::take(&mut node.sides[me].carries) && !self.is(Without::LeaveCarries);
         if !keeps && node.key == token(me) || carries && node.key == earlier(me) || node.key == reserved(me) {
@@ -160,7 +164,8 @@ impl Bounds {
         }
     }
 
-    /// The node takes up the request of a waiter.
+    /// Node `index` takes up the request of waiter `me`. If a second request stands behind a TAKE, only the TAKE is
+    /// carried out in this step.
     pub(super) fn serve(&self, state: &mut State, index: usize, me: usize) {
         let waits = state.waiters[me].life != Life::Dead && state.waiters[me].phase == Phase::Trying;
         let node = &mut state.nodes[index];
@@ -187,7 +192,8 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// The node takes up an UNDO that arrives late: the client has sent the UNDO again over a new connection.
+    /// The node takes up a late UNDO of waiter `me`. The waiter has sent a second copy of this UNDO over a new
+    /// connection.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}
@@ -196,8 +202,8 @@ impl Bounds {
         }
     }
 
-    /// Half a second passes on all nodes. A live holder renews its lease on nodes that can be reached. A holder loses
-    /// its lease when fewer than q nodes back it. Requests of dead waiters are dropped.
+    /// Half a second passes on all nodes. A live holder renews its lease on all nodes in reach that have the lease. If
+    /// fewer than q nodes have the lease afterwards, the holder loses its lease. Requests of dead waiters are lost.
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {

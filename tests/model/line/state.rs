@@ -1,53 +1,53 @@
-//! All that is known at one moment: by the nodes, by their clients, and by the search.
+//! One state of the search: what the nodes, their clients, and the search itself know at one moment.
 
 use super::super::bits::{Field, Packable, packed, variants};
 
 pub(super) const NODES: usize = 3;
-/// How many clients may wait in line.
+/// How many clients may wait in line: the clients 0, 1 and 2.
 pub(super) const WAITERS: usize = 3;
-/// The client that has the lock to begin with.
+/// The first holder: the client that has the lock at the start of a search.
 pub(super) const HOLDER: usize = WAITERS;
 
-/// The key's content when the lock is free, and reserved for no waiter.
+/// The value of [`Node::key`] if the lock is free, and reserved for no waiter.
 pub(super) const FREE: u8 = 0;
 
-/// The token of a client's latest try.
+/// The token of a waiter's latest try, or of the first holder's lease.
 pub(super) const fn token(client: usize) -> u8 {
     1 + 2 * client as u8
 }
 
-/// The token of any earlier try of a waiter.
+/// One token for all tries of a waiter before the latest try.
 pub(super) const fn earlier(waiter: usize) -> u8 {
     2 + 2 * waiter as u8
 }
 
-/// The key of a free lock that is reserved for this waiter.
+/// The value of [`Node::key`] if the lock is free, and reserved for this waiter.
 pub(super) const fn reserved(waiter: usize) -> u8 {
     8 + waiter as u8
 }
 
 variants! {
-    /// The request or the answer on its way between a waiter and a node. A node handles the requests of a connection in
-    /// the order of sending.
+    /// What is on its way between a waiter and a node: nothing, one or two requests, or an answer. The node takes up
+    /// two requests in the order of sending.
     Request {
         Nothing,
-        /// A try. This variant and those down to `Release` are requests on the way to the node.
+        /// TAKE: the node's part of a try. The variants from `Take` to `Release` are requests to the node.
         Take,
-        /// A try, then UNDO. UNDO undoes the try, and keeps the place in line.
+        /// TAKE, and behind it UNDO. UNDO undoes the try, and keeps the waiter's place in line.
         TakeUndo,
         Undo,
-        /// A try, then STEP OUT. The waiter has got the lock, and leaves the line by STEP OUT.
+        /// TAKE, and behind it STEP OUT. By STEP OUT a waiter that has got the lock leaves the line.
         TakeStepOut,
         StepOut,
-        /// A try, then LEAVE. LEAVE takes back all that the waiter has.
+        /// TAKE, and behind it LEAVE. LEAVE undoes all that the waiter has done on the node.
         TakeLeave,
         Leave,
         Release,
-        /// The node has granted the try. This variant and those below are answers on the way to the waiter.
+        /// The node has granted the try. The variants from `Granted` to `Fault` are answers to the waiter.
         Granted,
         Held,
         Reserved,
-        /// A larger number of `--newest` has come.
+        /// The node knows a larger number of `--newest` than the waiter's number.
         Superseded,
         Quarantined,
         /// The waiter learns that no answer will come: the node cannot be reached, or the connection is gone.
@@ -56,47 +56,53 @@ variants! {
 }
 
 variants! {
-    /// UNDO on an old connection, which the client no longer uses. The node may carry out this UNDO at any time.
+    /// Whether an UNDO is late: the waiter sent it on a connection that the waiter no longer uses. The node may take up
+    /// a late UNDO at any time. The UNDO undoes the waiter's latest try (`OfLatest`) or an earlier try (`OfEarlier`).
     Late { Nothing, OfLatest, OfEarlier }
 }
 
 packed! {
-    /// The state between a waiter and one node.
+    /// What is under way between one waiter and one node, and what the two know of each other.
     Side {
         request: Request = 4,
-        /// `by` is the token that has the lock, or [`FREE`]. `rank` is the number of waiters before this waiter. Both
-        /// are set if the answer refuses a try. Otherwise both are 0.
+        /// If the answer is `Held`, `Reserved` or `Quarantined`: the token that has the lock, or [`FREE`]. Otherwise 0.
         by: u8 = 3,
+        /// If the answer is `Held`, `Reserved` or `Quarantined`: how many waiters stand in line before this waiter.
+        /// Otherwise 0.
         rank: u8 = 2,
         late: Late = 2,
         /// The node counts the waiter as a listener.
         hears: bool = 1,
-        /// Messages that the waiter has not read.
+        /// The node has sent the message `go`, and the waiter has not read it.
         go: bool = 1,
+        /// The node has sent the message `head`, and the waiter has not read it.
         head: bool = 1,
         in_line: bool = 1,
-        /// The waiter has read "go" since its last look.
+        /// The waiter has read this node's `go` after the waiter's latest try began.
         called: bool = 1,
-        /// The node has not confirmed UNDO: the next TAKE or LEAVE undoes the earlier tries, too.
+        /// The node has not confirmed an UNDO of this waiter. The waiter's next TAKE or LEAVE to the node therefore
+        /// undoes the waiter's earlier tries.
         carries: bool = 1,
     }
 }
 
 packed! {
     Node {
-        /// [`FREE`], a token, or [`reserved`].
+        /// The lock on this node: free ([`FREE`]), free but reserved for a waiter ([`reserved`]), or taken by a lease,
+        /// named by its token ([`token`], [`earlier`]).
         key: u8 = 4,
-        /// Ticks until the key expires.
+        /// Ticks until the lease or the reservation in `key` expires.
         left: u8 = 2,
-        /// Ticks until the node has a vote.
+        /// Ticks until the node's quarantine ends. 0: the node is not in quarantine.
         quarantined: u8 = 2,
         /// No client can reach the node.
         away: bool = 1,
-        /// The first holder's release is under way.
+        /// The first holder's release is on its way to the node.
         releases: bool = 1,
-        /// For [`super::Without::OneTicket`]: the second waiter is in line before the first.
+        /// Waiter 1 stands in line before waiter 0. True only in searches that leave out the clause
+        /// [`super::Without::OneTicket`].
         turned: bool = 1,
-        /// The register of `--newest`.
+        /// The largest number of `--newest` that the node knows. 0: the node knows no number.
         newest: u8 = 2,
         sides: [Side; WAITERS],
     }
@@ -111,31 +117,33 @@ variants! {
     Phase {
         /// The waiter has not come yet.
         New,
-        /// The waiter waits until q nodes, or all that can be reached, count it as a listener.
+        /// The waiter subscribes, until q nodes, or all nodes in reach, count the waiter as a listener.
         Listening,
         Waiting,
-        /// A try is under way.
+        /// The waiter has sent the TAKEs of a try, and has not yet decided by their answers.
         Trying,
         RollingBack,
         Holding,
-        /// The waiter gives back all that it has.
+        /// The waiter has sent LEAVE, or has released the lock.
         Leaving,
         Done,
     }
 }
 
 variants! {
-    /// Whether the waiter's place is promised. `Yes`: while a client had the lock on q nodes, the waiter stood in line
-    /// on these nodes, and listened. Only the search knows this.
+    /// Whether the waiter's place in line is promised: it is then a fault if a waiter with a later ticket gets the lock
+    /// first. Only the search knows of promises.
     Stands {
         Not,
+        /// The place is promised: on q nodes that one holder had, the waiter stood in line, and listened.
         Yes,
-        /// The waiter has met a failure: its place is no longer promised.
+        /// The place is no longer promised: a failure has hit the waiter, or a node.
         Excused,
     }
 }
 
-/// When a waiter looks: now, after a random pause, or never. n + [`PAUSE`] means after n ticks and a random pause.
+/// Values of [`Waiter::look`]. The waiter looks (sends TAKE) at once, after a random pause, or only when a node sends a
+/// message or confirms a subscription. n + [`PAUSE`]: the waiter looks after n ticks and a random pause.
 pub(super) const NOW: u8 = 0;
 pub(super) const PAUSE: u8 = 1;
 pub(super) const NEVER: u8 = 7;
@@ -144,20 +152,22 @@ packed! {
     Waiter {
         phase: Phase = 3,
         life: Life = 2,
-        /// When the waiter looks: [`NOW`], [`PAUSE`], n + [`PAUSE`], or [`NEVER`].
+        /// When the waiter looks (sends TAKE): [`NOW`], [`PAUSE`], n + [`PAUSE`], or [`NEVER`].
         look: u8 = 3,
-        /// Ticks since the requests of the try were sent.
+        /// Ticks since the waiter sent the TAKEs of its current try. The count ends at [`super::TTL`].
         age: u8 = 2,
         stands: Stands = 2,
     }
 }
 
 packed! {
-    /// The first holder, the largest number of `--newest`, and how many failures of each kind may still come.
+    /// Whether the first holder has the lock, the largest granted number of `--newest`, and how many failures of each
+    /// kind may still come.
     Rest {
-        /// The first holder has the lock.
+        /// The first holder believes that it has the lock.
         held: bool = 1,
-        /// The largest number that a quorum has granted, and that no node has forgotten. Only the search knows this.
+        /// The largest number of `--newest` with which a client has got the lock. 0 after a node has forgotten its own
+        /// largest number. Only the search knows this value.
         granted: u8 = 2,
         kills: u8 = 2,
         freezes: u8 = 2,
@@ -177,7 +187,7 @@ pub(super) struct State {
 }
 
 impl Request {
-    /// Whether this is a request that the node will take up, and not an answer.
+    /// True for a request to the node. False for an answer to the waiter, and for `Nothing`.
     pub(super) fn is_under_way(self) -> bool {
         use Request::{Leave, Release, StepOut, Take, TakeLeave, TakeStepOut, TakeUndo, Undo};
         matches!(self, Take | TakeUndo | Undo | TakeStepOut | StepOut | TakeLeave | Leave | Release)
@@ -208,7 +218,7 @@ impl Node {
         (self.key, self.left) = (FREE, 0);
     }
 
-    /// The waiters in line, the first one first.
+    /// The waiters that stand in line on this node, from first to last.
     pub(super) fn line(&self) -> impl Iterator<Item = usize> + use<> {
         let order = if self.turned { [1, 0, 2] } else { [0, 1, 2] };
         let sides = self.sides;
@@ -240,15 +250,15 @@ impl Waiter {
         self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
     }
 
-    /// Notes a failure: the waiter's place is no longer promised. Changes nothing for a waiter that has not come, or is
-    /// done.
+    /// Notes that a failure has hit this waiter or a node: the waiter's place in line is no longer promised. Does
+    /// nothing for a waiter that has not come, or is done.
     pub(super) fn excuse(&mut self) {
         if !matches!(self.phase, Phase::New | Phase::Done) {
             self.stands = Stands::Excused;
         }
     }
 
-    /// Ends the waiter's wait, and begins this phase.
+    /// Puts the waiter into a phase in which it no longer waits for the lock: `Holding`, `Leaving` or `Done`.
     pub(super) fn end(&mut self, phase: Phase) {
         let stands = if self.stands == Stands::Excused { Stands::Excused } else { Stands::Not };
         *self = Waiter { phase, life: self.life, stands, ..Waiter::default() };
@@ -258,7 +268,7 @@ impl Waiter {
 impl Packable for State {
     type Words = [u64; NODES + 1];
 
-    /// The nodes are alike: their order does not matter.
+    /// Sorts the nodes: states that differ only in the order of the nodes count as one state.
     fn pack(self) -> Self::Words {
         let mut words = [0; NODES + 1];
         for (node, word) in self.nodes.iter().zip(&mut words) {
@@ -283,8 +293,8 @@ impl State {
         self.nodes.iter().filter(|node| is(node)).count()
     }
 
-    /// Changes the state between a waiter and each node that can be reached. Drops all requests to other nodes, and all
-    /// answers from other nodes.
+    /// Calls `change` for the [`Side`] of waiter `me` on each node in reach. On nodes out of reach, drops the waiter's
+    /// request or answer.
     pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
         for node in &mut self.nodes {
             let side = &mut node.sides[me];
@@ -295,8 +305,8 @@ impl State {
         }
     }
 
-    /// Whether a node or a waiter has work to do. Work takes less time than a pause: no tick passes before all work is
-    /// done.
+    /// Whether a waiter, or a node in reach, has work to do. No tick passes before all work is done. Unless
+    /// `quick_pauses` is set, no random pause ends before all work is done.
     pub(super) fn is_busy(&self) -> bool {
         let nodes = || self.nodes.iter().filter(|node| !node.away);
         nodes().any(|node| node.releases)
@@ -312,17 +322,17 @@ impl State {
             })
     }
 
-    /// Whether a waiter makes a random pause.
+    /// Whether any waiter makes a random pause now.
     pub(super) fn pauses(&self) -> bool {
         self.waiters.iter().any(Waiter::is_pausing)
     }
 
-    /// Whether the client believes that it has the lock.
+    /// Whether the client (a waiter, or [`HOLDER`]) believes that it has the lock.
     pub(super) fn holds(&self, client: usize) -> bool {
         if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
     }
 
-    /// Ends the lease of a client. No quorum backs the lease, and the client has stopped its job in time.
+    /// Ends the client's lease, since fewer than q nodes back it. The client has stopped its job in time.
     pub(super) fn lose(&mut self, client: usize) {
         if client == HOLDER {
             self.rest.held = false;

@@ -1,4 +1,5 @@
-//! One line of clients with different claims: some may have the lock together, others may not.
+//! Waiting in one line on one node, for leases with different claims. Two shared leases fit together, and so do two
+//! different slots of the same L. All other leases exclude each other.
 
 use super::state::{Claim, OTHER};
 use super::twice::{CALLS_CUT, CALLS_LATE};
@@ -7,7 +8,8 @@ use super::{Bounds, QUIET, RESERVED, TTL, TWO_FROZEN, Without, is_clean, without
 use super::{CAME_BACK, FALSE_BUSY, FREE_TOO_LONG, LEFT_BEHIND, LOST, OVERTAKEN, TWO_HOLDERS};
 use Claim::{Exclusive, Older, OneOfTwo, Shared, TheOnlyOne};
 
-/// The claims of the waiters, then of the holder. Waiters that are in line from the start stand in this order.
+/// The claims of the three waiters, then the claim of the holder that never waits. Waiters in line from the start stand
+/// in the order of this list.
 type Mix = [Claim; OTHER + 1];
 
 const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
@@ -33,9 +35,9 @@ const MIXES: [Mix; 10] = [
     ALL_SHAPES,
 ];
 
-/// These bounds with the claims of `mix`. The last two claims are those of the last waiter and of the holder. If both
-/// are shared, or both are for a slot of the same limit, both clients have the lock from the start. Then at most two
-/// waiters stand in line.
+/// These bounds with the claims of `mix`. If the last waiter and the holder that never waits both have a shared claim,
+/// or both want one of L slots, both have the lock from the start. In that case, at most two waiters are in line from
+/// the start.
 fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -43,7 +45,8 @@ fn with(mix: Mix, bounds: Bounds) -> Bounds {
     Bounds { claims: mix, passer_by, holders, in_line, ..bounds }
 }
 
-/// Checks that nothing goes wrong with these mixes, each with its `most_free`.
+/// `mixes`: each mix with its [`Bounds::most_free`], in ticks. Checks that the search for each mix finds no fault, and
+/// that no smaller `most_free` would do.
 #[track_caller]
 fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     for &(mix, most_free) in mixes {
@@ -51,12 +54,12 @@ fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     }
 }
 
-/// One waiter is interrupted, and one freezes.
+/// One waiter may be interrupted (and then leaves), and one waiter may freeze.
 const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET };
-/// `release --force` ends one lease or frees the lock, and one client dies.
+/// One `release --force` may end a lease or free the lock, and one client may die.
 const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
 const OLDER_FORCE: Bounds = Bounds { older_force: true, ..FORCE };
-/// One client dies, and one waiter freezes.
+/// One client may die, and one waiter may freeze.
 const DEAD_AND_FROZEN: Bounds = Bounds { kills: 1, freezes: 1, ..QUIET };
 
 #[test]
@@ -72,8 +75,8 @@ fn calls_alone_let_in_all_who_fit() {
 
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
-    // In mixes with an older version, calls are not enough: if a waiter of that version leaves, the next waiter hears
-    // only `head`, and has to look.
+    // Mixes with an older version of redlock are clean only if waiters look by the clock. A waiter of that version may
+    // leave while the lock is in use: the next waiter is then sent only `head`, and has to look.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 
@@ -112,7 +115,7 @@ fn what_is_freed_by_force_stays_free() {
     all_clean(&[(OLDER_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OLDER, 3)], OLDER_FORCE);
 }
 
-/// All mixes under each of the bounds in `clocks`: 2 million states.
+/// Searches each mix under each of the bounds in `clocks`. All searches together see 2 million states.
 #[test]
 fn every_mix_is_clean_under_all_bounds() {
     if std::env::var_os("LARGE_MODELS").is_none() {
@@ -128,7 +131,7 @@ fn every_mix_is_clean_under_all_bounds() {
     }
 }
 
-/// Checks that, without this clause and with this mix, `what` goes wrong after `steps` steps.
+/// Checks that a search with this mix, but without this clause, finds the fault `what` after `steps` steps.
 #[track_caller]
 fn costs(clause: Without, mix: Mix, bounds: Bounds, most_free: u8, what: &str, steps: usize) {
     without(clause, Bounds { most_free, ..with(mix, bounds) }, what, steps);

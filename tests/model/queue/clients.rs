@@ -1,11 +1,14 @@
-//! The steps of the clients, and the failures that can hit them.
+//! The steps of the clients, the failures that can hit the clients, and the checks of each state.
+//!
+//! TAKE is the request to take the lock (take.lua). LEAVE is the request of a waiter that leaves the line (undo.lua).
+//! The *list of members* is the key M. If an older version of redlock deletes the mark, the list stays without a mark.
 
 use super::node::Answer;
 use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, State, WAITERS};
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
-/// A function that is called with each possible next step.
+/// A function that collects the steps that may come next. A step changes the state, or returns what has gone wrong.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -77,9 +80,9 @@ impl Bounds {
         Ok(())
     }
 
-    /// Lets a tick pass for all leases. Live holders renew. The key expires with the last lease. If the key is a mark,
-    /// the list of members is deleted with the key. If the mark was deleted or overwritten before, the list is deleted
-    /// when the last lease in the list ends.
+    /// Lets one tick pass for all leases. Live holders renew their leases. The lock's key expires with the last lease.
+    /// If the key is a mark, the list of members expires with the key. If the key is no mark any more, the list of
+    /// members expires with the last lease in the list.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -105,7 +108,8 @@ impl Bounds {
         }
     }
 
-    /// All steps that may come next: steps of the client, and steps of the server that works on the client's request.
+    /// Gives to `also` the steps of client `me` without failures, and the steps in which the node carries out the
+    /// client's request.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         match waiter.phase {
@@ -127,7 +131,7 @@ impl Bounds {
                         next.clients[me].phase = match self.take(next, me, place, refuses)? {
                             Answer::Granted => Phase::Granted,
                             Answer::Refused => Phase::Refused,
-                            // The waiter asks again, for another slot.
+                            // The waiter sends TAKE once more, for another slot.
                             Answer::Taken => Phase::Asked,
                             Answer::TurnedAway => Phase::TurnedAway,
                         };
@@ -228,7 +232,8 @@ impl Bounds {
         }
     }
 
-    /// Begins to undo a try whose request or answer is lost, or whose answer has come too late.
+    /// The client `me` begins to undo its try. The request or the answer was lost, or the lease had ended before the
+    /// client read the answer.
     fn fail(&self, state: &mut State, me: usize) {
         let waiter = &mut state.clients[me];
         waiter.phase = Phase::RollBack;
@@ -240,7 +245,8 @@ impl Bounds {
         }
     }
 
-    /// The failures that can hit a client.
+    /// Gives to `also` the failures of client `me`: the client dies, freezes or is interrupted, the client's
+    /// subscription breaks, or an answer to the client is lost. A frozen client may thaw.
     fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let (alive, phase) = (waiter.life == Life::Alive, waiter.phase);
@@ -253,7 +259,7 @@ impl Bounds {
                 waiter.life = Life::Dead;
                 waiter.ear = if waiter.ear == Ear::HalfOpen { Ear::HalfOpen } else { Ear::None };
                 match phase {
-                    // The server may still read requests that the waiter has sent.
+                    // The waiter is dead, but the server may still carry out the waiter's last request.
                     Phase::Asked | Phase::AskedLeave | Phase::Leave | Phase::RollBack => {
                         waiter.go = false;
                         waiter.head = false;
@@ -278,8 +284,8 @@ impl Bounds {
             });
         }
         if state.rest.breaks > 0 && alive && in_line && waiter.ear == Ear::Hears {
-            // Both the server and the waiter notice the break, or neither does. The second case is tried only with
-            // clocks: nothing but a look helps then.
+            // The waiter's subscription breaks. Either the server and the waiter notice the break (`Ear::None`), or
+            // neither does (`Ear::HalfOpen`). `HalfOpen` is tried only with clocks: only a look by the clock helps.
             for ear in [Ear::None, Ear::HalfOpen].into_iter().take(if self.clocks { 2 } else { 1 }) {
                 also(&|next| {
                     next.rest.breaks -= 1;
@@ -300,7 +306,8 @@ impl Bounds {
             });
         }
         if state.rest.interrupts > 0 && alive && in_line {
-            // The server may take up LEAVE before or after it notices that the waiter has stopped listening.
+            // The waiter stops listening, and leaves. The server may carry out LEAVE before or after the server notices
+            // that the waiter has stopped listening.
             for ear in [Ear::None, waiter.ear] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -313,7 +320,8 @@ impl Bounds {
         }
     }
 
-    /// The cuts of a waiter's connection, the waiter's late requests, and the return of a waiter that was done.
+    /// Gives to `also` three kinds of steps of client `me`: the client's connection is cut; a late request is sent, or
+    /// arrives; the client is done, and comes a second time.
     fn cut(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let alive = waiter.life == Life::Alive;
@@ -335,7 +343,7 @@ impl Bounds {
             }
         }
         if state.rest.cuts > 0 && alive && waiter.phase == Phase::Asked {
-            // Only the request that undoes the try arrives.
+            // The cut loses the client's TAKE. The node gets only the request that undoes the try.
             also(&|next| {
                 next.rest.cuts -= 1;
                 self.fail(next, me);
@@ -374,7 +382,8 @@ impl Bounds {
         }
     }
 
-    /// A late request arrives. By now, the client has sent the request again, or no longer waits for the answer.
+    /// The node carries out a late request of client `me`. The client has already sent the same request over another
+    /// connection, or has given the request up.
     fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
         match late {
             Late::Nothing => {}

@@ -1,27 +1,35 @@
 //! Waiting in line on one node: every order of every step of three waiters and of the holders, breadth first.
 //!
-//! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die. Their
-//! subscriptions break, and the server may or may not know this. Answers are lost. A script is one step, as on the
-//! server ([`node`]; the clients: [`clients`]). A tick is half a second. Shorter steps (a request, a message, a look
-//! that is due) happen before the next tick, in any order. Only frozen or dead clients may be later. States that differ
-//! only in the names of the waiters count once.
+//! Waiters subscribe, queue, look, are called, hold the lock, release it, are interrupted, freeze, thaw and die. Their
+//! subscriptions break, and the server may or may not notice. Answers are lost. [`clients`] has the clients, and
+//! [`node`] has the scripts. A script is one step, as on the server. A tick is half a second. Shorter steps (a request,
+//! a message, a look that is due) happen before the next tick, in any order. Only the steps of frozen or dead clients
+//! may happen later. States that differ only in the names of the waiters count once.
+//!
+//! Words:
+//!
+//! * A waiter *looks* when it sends TAKE. A *try* is one TAKE. A *roll-back* (undo.lua) undoes one try, but keeps the
+//!   waiter's place in line. LEAVE (undo.lua) undoes all that the waiter did.
+//! * A script that *calls* a waiter takes the waiter out of the line, sends `go`, and reserves the lock for the waiter.
+//! * The *list of members* (M) lists the shared leases, or the leases of slots. The lock's key is then a mark.
 //!
 //! What must hold:
 //!
-//! * no two clients whose leases conflict believe that they have the lock. A writer conflicts with all clients, a slot
-//!   with the same slot, a lease with leases of other claims;
-//! * no wake-up is lost: if a waiter and all waiters before it could have the lock, calls alone wake this waiter. No
-//!   look by the clock is needed;
-//! * with looks by the clock, such a waiter waits for at most [`Bounds::most_free`] ticks, whatever dies, freezes or is
-//!   lost;
-//! * first come, first served: nobody overtakes a live waiter in line. A dropped waiter that is alive and hears is
-//!   overtaken only if it was frozen or cut off. A client may pass a called waiter if both fit. A client that does not
-//!   wait finds the lock busy only because of leases, the line or a called waiter;
-//! * with `--newest`, no number is granted once a larger number has stood in line or was granted. Without such a larger
-//!   number, no number is turned away;
-//! * after a waiter has left, no lease, place or reservation of this waiter stays;
-//! * no mark stays without a lease. No list of leases stays without a mark when all its leases have run out;
-//! * what `release --force` has deleted does not come back.
+//! * no two clients whose leases conflict believe at the same time that they have the lock. Two leases conflict unless
+//!   both are shared, or both are different slots;
+//! * no wake-up is lost. In searches without clocks, no live waiter waits for ever if this waiter, and all waiters
+//!   before it, could have the lock;
+//! * in searches with clocks, no live waiter waits for more than [`Bounds::most_free`] ticks in a row if this waiter,
+//!   and all waiters before it, could have the lock;
+//! * first come, first served. No client overtakes a waiter that is in line and not dead. No client overtakes a live
+//!   waiter that was dropped from the line, unless a failure has hit that waiter. Exception: a client may get a lease
+//!   before a called waiter if both fit;
+//! * a client that does not wait is refused only because of leases, waiters in line, a called waiter or `--newest`;
+//! * with `--newest`, no number is granted once a larger number has stood in line or was granted. No client is
+//!   superseded before that;
+//! * after a client has left the line or released the lock, no lease, place in line or reservation of the client stays;
+//! * no mark stays in the lock's key without a member. No list of members without a mark outlives its last lease;
+//! * no lease that `release --force` has deleted comes back.
 
 use super::search::{self, Checked, MOST, Space, bounds, search};
 use state::{Claim, OTHER, State};
@@ -35,168 +43,170 @@ mod twice;
 
 /// How long a lease lasts, in ticks.
 const TTL: u8 = 3;
-/// How long the lock is reserved for a waiter that was called: 1000 ms.
+/// How long the lock stays reserved for a called waiter, in ticks. In redlock it is 1000 ms.
 const RESERVED: u8 = 2;
-/// The first in line looks by itself after this many ticks; in redlock, after 400 ms.
+/// The first in line looks after this many ticks without a call. In redlock it is 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// Behind the first, the waiter at rank r looks after `OTHERS_LOOK * (r + 1)` ticks: r + 1 seconds.
+/// The waiter at rank r (1 or more) looks after `OTHERS_LOOK * (r + 1)` ticks. In redlock it is r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// If the answer to a try was lost, the waiter repeats the try after this many ticks.
+/// After a TAKE whose answer was lost, the waiter waits for this many ticks before it sends the next TAKE.
 const AFTER_FAILURE: u8 = 1;
-/// The timer of a waiter that does not look by the clock.
+/// The value of the field `timer` of a waiter that does not look by the clock.
 const NEVER: u8 = 7;
-/// For [`Without::Clocks`]: a waiter that has not looked for this many ticks is taken for dead.
+/// If the clause [`Without::Clocks`] is left out, scripts drop a waiter that has not looked for this many ticks.
 const UNSEEN: u8 = 3;
 
-/// The clause that is left out: a clause of the scripts or of the waiter.
+/// The clause of the scripts or of the clients that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// No clause is left out.
     Nothing,
-    /// tell_first(): the script tells the new first in line that it is first.
+    /// A script sends `head` to the waiter that has become the first in line.
     Tell,
-    /// A release calls the next waiter.
+    /// The release of a lease calls the next waiter.
     ReleaseCalls,
-    /// A waiter that leaves calls the next waiter, if the lock is free.
+    /// The LEAVE of a waiter calls the next waiter.
     LeaveCalls,
-    /// A waiter that leaves gives up its reservation.
+    /// The LEAVE of a waiter ends a reservation of the lock for this waiter.
     LeaveReservation,
-    /// A waiter that leaves gives up its place.
+    /// The LEAVE of a waiter takes this waiter out of the line.
     LeavePlace,
-    /// A waiter that leaves undoes a grant only if the grant is the waiter's own.
+    /// The LEAVE of a waiter deletes a lease only if the lease is the waiter's own.
     LeaveCompares,
-    /// PUBLISH says how many listen: the script drops a waiter that does not listen.
+    /// A script drops a waiter from the line if PUBLISH counts no listener on the waiter's channel.
     Count,
-    /// A reservation runs out.
+    /// A reservation of the lock for a called waiter ends after [`RESERVED`] ticks.
     ReservationEnds,
-    /// A reservation holds off other clients.
+    /// While the lock is reserved for a called waiter, a client that does not fit beside this waiter gets no lease.
     Reservation,
-    /// A client that does not queue respects the line.
+    /// A client that does not wait gets no lease while a live waiter is in line.
     Line,
-    /// A waiter that was dropped comes back in its old place.
+    /// A waiter that was dropped from the line comes back with its old ticket.
     OldTicket,
-    /// No waiter is dropped because it has not looked for a while.
+    /// No script drops a waiter because the waiter has not looked for a while.
     Clocks,
-    /// A waiter subscribes before it queues.
+    /// A waiter subscribes to its channel before it queues.
     SubscribedFirst,
-    /// A waiter looks when its subscription works again.
+    /// A waiter looks as soon as its broken subscription works again.
     LookWhenListening,
-    /// The first in line looks when the lease runs out. A waiter that meets a reservation looks when the reservation
-    /// runs out.
+    /// The first in line looks when the present lease runs out. If the lock is reserved for another waiter, a waiter
+    /// looks when the reservation runs out.
     LookAtExpiry,
-    /// All waiters behind the first look when the lease runs out.
+    /// Each waiter behind the first in line looks when the present lease runs out.
     OthersAtExpiry,
-    /// The first in line looks more often than the others.
+    /// The first in line looks by the clock more often than the waiters behind the first.
     FirstLooks,
-    /// A waiter whose try is rolled back keeps its place.
+    /// A roll-back of a waiter's try keeps the waiter's place in line.
     RollBackKeepsPlace,
-    /// A look of any waiter in line keeps the queue from being forgotten.
+    /// Each look of any waiter in line makes the queue (Q) last longer.
     EachLookKeepsQueue,
-    /// No more slots are given than there are.
+    /// The node grants no more slots than the lock has.
     Limit,
-    /// Leases of different claims do not fit beside each other.
+    /// The node grants no lease beside leases with another claim.
     Shape,
-    /// A lease that has run out is taken out of the list.
+    /// A script deletes leases that have run out from the list of members.
     Sweep,
-    /// A list of leases counts for nothing without a mark.
+    /// A script deletes the list of members if the lock's key is not a mark.
     Leftovers,
-    /// The list of leases expires.
+    /// The list of members expires when its last lease ends.
     ListExpires,
-    /// The key lasts as long as the last lease.
+    /// The renewal of a member makes the lock's key last at least as long as this member's lease.
     ExtendsKey,
-    /// The key lasts no longer than the last lease.
+    /// When one of several members gives up its lease, the lock's key expires with the last of the other leases.
     Latest,
-    /// Only a waiter that fits is called.
+    /// A script calls a waiter only if the waiter's claim fits beside the present leases.
     CallsWhoFits,
-    /// No waiter is called while the lock is reserved for another.
+    /// A script calls no waiter while the lock is reserved for another waiter.
     OneCall,
-    /// A grant calls the next waiter, which may fit beside the new holder.
+    /// The grant of a shared lease or of a slot calls the next waiter, which may fit beside the new lease.
     GrantCalls,
-    /// A client gets the lock beside a waiter that was called, if both fit.
+    /// While the lock is reserved for a called waiter, another client gets a lease if both fit and the line is empty.
     BesideCalled,
-    /// If the lock is reserved for another waiter, LEAVE tells the new first in line that it is first.
+    /// If the lock is reserved for another waiter, the LEAVE of a waiter sends `head` to the first in line.
     LeaveTells,
-    /// A waiter for a slot looks when the first lease runs out, not when the last lease does.
+    /// A waiter for a slot looks as soon as the first of the present leases runs out.
     FirstPlace,
-    /// TAKE undoes earlier tries, if the node has not confirmed that these tries are undone.
+    /// A waiter's TAKE names the waiter's earlier tries that may still have a lease. The node undoes these tries first.
     TakeCarries,
-    /// LEAVE undoes earlier tries, if the node has not confirmed that these tries are undone.
+    /// A waiter's LEAVE names the waiter's earlier tries that may still have a lease. The node undoes these tries.
     LeaveCarries,
-    /// A roll-back undoes only its own try: the waiter remembers the earlier tries.
+    /// After a roll-back, a waiter still remembers its earlier tries: the roll-back has undone only the last try.
     RemembersEarlier,
-    /// A TAKE that has freed something, and grants nothing, calls the next waiter.
+    /// A TAKE that undoes an earlier grant to the waiter, and grants nothing, calls the next waiter.
     DropCalls,
-    /// A roll-back that undoes nothing leaves the line as it is, so a repeated or late roll-back does no harm.
+    /// A roll-back that finds no grant to undo changes neither the line nor a reservation. So a roll-back that arrives
+    /// late or twice does no harm.
     RollBackOfGrants,
-    /// A waiter that has left comes again under another name.
+    /// A waiter that has left the line uses a new name if it comes again.
     NewName,
-    /// A client aborts a connection that it gives up: a request that is still on its way never arrives.
+    /// A client that gives up a connection aborts the connection. A request that is still on its way never arrives.
     Abort,
-    /// With `--newest`, a grant raises the register. The register is the largest number that was granted or queued.
+    /// With `--newest`, a grant raises NEWEST, the largest number that was granted or has stood in line.
     GrantRaises,
-    /// A client that gets a place in line raises the register too.
+    /// With `--newest`, a waiter that gets a place in line raises NEWEST to its number.
     LineRaises,
-    /// A client that gets neither the lock nor a place in line leaves the register as it is.
+    /// With `--newest`, a client that gets neither the lock nor a place in line does not change NEWEST.
     OnlyWhoStands,
-    /// A waiter reads the register at each look.
+    /// With `--newest`, the node compares a waiter's number with NEWEST at each look of the waiter.
     EachLook,
-    /// Clients with equal numbers are peers: neither supersedes the other.
+    /// With `--newest`, a client whose number is equal to NEWEST is not superseded.
     Peers,
-    /// A waiter that is superseded leaves the line.
+    /// With `--newest`, a waiter that is superseded sends LEAVE.
     SupersededLeaves,
 }
 
 bounds! {
     Bounds {
-        /// How many waiters are in line from the start, alive and subscribed.
+        /// How many live, subscribed waiters are in line from the start. They stand behind the dead waiters.
         in_line: u8 = 0,
-        /// How many waiters have the lock from the start; 1: the last waiter. The holder that never waits has the lock
-        /// from the start too.
+        /// How many waiters have the lock from the start, together with the holder that never waits: 0, or 1 (the last
+        /// waiter).
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
-        /// True: time passes, and waiters look by the clock. False: there are only calls.
+        /// True: time passes, and waiters look by the clock. False: no time passes, and no waiter looks by the clock.
         clocks: bool = false,
-        /// For how many ticks a live waiter may go on waiting although no lease is in the way.
+        /// For how many ticks in a row a live waiter may wait, although this waiter, and all waiters before it, could
+        /// have the lock.
         most_free: u8 = 0,
-        /// The queue is forgotten after this many ticks without a look; 0: never.
+        /// The queue (Q) expires after this many ticks without a look of a waiter; 0: never.
         forgotten: u8 = 0,
         /// How often a waiter or the holder may die.
         kills: u8 = 0,
         /// How often a waiter may freeze.
         freezes: u8 = 0,
-        /// How often a subscription may break.
+        /// How often a waiter's subscription may break.
         breaks: u8 = 0,
-        /// How often an answer may be lost.
+        /// How often the answer to a TAKE may be lost.
         losses: u8 = 0,
-        /// How often a waiter may be interrupted.
+        /// How often a waiter may be interrupted. An interrupted waiter sends LEAVE.
         interrupts: u8 = 0,
-        /// How often a client may come that wants the lock, but does not wait.
+        /// How often a client that does not wait may come, and try once to take the lock.
         passers_by: u8 = 0,
-        /// How often another library may take the free lock. The library frees the lock without a call.
+        /// How often another library may take the free lock. The library frees the lock, but calls no waiter.
         foreign: u8 = 0,
         /// How often `release --force` may end one of several leases, or free the lock.
         forces: u8 = 0,
-        /// True: a version that knows only exclusive leases frees the lock by force.
+        /// True: `release --force` comes from an older version of redlock, which knows only exclusive leases.
         older_force: bool = false,
-        /// How often a connection may be cut while a try, its answer, or the request that undoes the try is on its way.
+        /// How often a connection may be cut while a TAKE, the answer to a TAKE, or a roll-back is on its way.
         cuts: u8 = 0,
-        /// How often a waiter may send LEAVE or a roll-back twice, over two connections. The first copy may arrive at
-        /// any time.
+        /// How often a waiter may send LEAVE or a roll-back twice, over two connections. The server may carry out the
+        /// first copy at any time.
         lates: u8 = 0,
-        /// How often the node may undo a waiter's earlier try, and refuse the new try. Reasons for a refusal are a
-        /// quarantine, and the recent success of a run.
+        /// How often the node may refuse a TAKE for a quarantine, or for the recent success of a run. This happens only
+        /// to a waiter whose earlier try still has a lease.
         refusals: u8 = 0,
-        /// A waiter that has left, or has released the lock, may come again.
+        /// True: a waiter that has left the line, or has released the lock, may come again once.
         again: bool = false,
-        /// The claims of the waiters, and of the holder that does not wait.
+        /// The claims of the three waiters, then the claim of the holder that never waits.
         claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],
-        /// The claim of clients that come by.
+        /// The claim of each client that tries once and does not wait.
         passer_by: Claim = Claim::Exclusive,
-        /// The numbers of `--newest` of the waiters and the holder; 0: no number.
+        /// The numbers of `--newest`: of the three waiters, then of the holder that never waits; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// True: each try of a waiter asks for one slot, as with several nodes. False: the node picks a slot.
+        /// True: each TAKE of a waiter asks for a certain slot, as over several nodes. False: the node picks a slot.
         names_places: bool = false,
     }
 }
@@ -231,36 +241,38 @@ impl Space for Bounds {
     }
 }
 
-/// Three waiters come at any time, and one client that never waits. Two waiters may leave. Nobody looks by the clock.
+/// Three waiters may come, and one client that does not wait. Two waiters may leave. No waiter looks by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
-/// As [`CALLS`], but two waiters are in line already, and only one may leave. A subscription breaks: the server and the
-/// waiter notice the break.
+/// As [`CALLS`], but two of the waiters are in line from the start, and only one waiter may leave. One subscription may
+/// break: both the server and the waiter notice.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
-/// As [`CALLS_AGAIN`], but no subscription breaks, and an answer is lost.
+/// As [`CALLS_AGAIN`], but no subscription breaks. The answer to one TAKE may be lost.
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
-/// Two waiters are in line, and look by the clock. A third waiter and a passer-by come, and one waiter may leave.
+/// Two waiters are in line from the start. A third waiter may come, and one client that does not wait. One waiter may
+/// leave. Waiters look by the clock.
 const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS };
-/// As [`CLOCKS`], but no client leaves or comes by. The constants below add failures.
+/// As [`CLOCKS`], but no waiter leaves, and each client that comes waits. The constants below add failures.
 const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
-/// The first two in line are dead, and one more client may die.
+/// Two dead waiters stand in line before a live waiter. One more client may die.
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
-/// Any two clients die, at any time: a waiter may die just when it has been called.
+/// Two clients may die, at any time. If a waiter dies just after its call, the lock stays reserved for this waiter.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
-/// Any two waiters freeze, at worst the first two in line. The first is called in vain. The second was told `head`, but
-/// cannot look. So nothing happens until the third looks: this look calls the second.
+/// Two of three waiters may freeze, at worst the first two in line. The first waiter is called in vain, and the second
+/// waiter is sent `head` in vain. The third waiter looks after at most [`TTL`] ticks. This look calls the second
+/// waiter, so the lock stays reserved for [`RESERVED`] more ticks.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
-/// One waiter misses its call, and does not know this. The waiter has seen a lease before, and looks when this lease
-/// would run out.
+/// One subscription may break. If neither the server nor the waiter notices, the waiter misses its call. At the
+/// latest, the waiter looks when the lease that it saw last would have run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
 const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };
 const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
-/// A queue is forgotten after 5 ticks without a look. The first two in line are dead.
+/// Two dead waiters stand in line before a live waiter. The queue (Q) expires after 5 ticks without a look of a waiter.
 const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
 const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 
-/// Checks that nothing goes wrong, and that [`Bounds::most_free`] is as small as possible.
+/// Checks that a search finds no fault within these bounds, and that [`Bounds::most_free`] is as small as possible.
 #[track_caller]
 fn is_clean(bounds: Bounds) {
     search::is_clean(&bounds);

@@ -1,15 +1,16 @@
-//! `--newest`: after a larger number has come, a client with a smaller number gets no lock, and blocks no other client.
+//! `--newest`: once a larger number has stood in line or was granted, a client with a smaller number gets no lease, and
+//! does not block other clients.
 //!
-//! TAKE grants nothing to the client with the smaller number, and tells the reason. This client then leaves the line
-//! like an interrupted waiter. If the lock was reserved for this client, the node now calls the next waiter.
+//! TAKE answers `superseded` to a client with a smaller number. A waiter that gets this answer sends LEAVE, as an
+//! interrupted waiter does. If the lock was reserved for the superseded waiter, LEAVE calls the next waiter.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The number of each waiter, then the number of the holder; 0: no number. If a search starts with a line, the waiters
-/// stand in this order. A passer-by has the number 2.
+/// The numbers of the three waiters, then the number of the holder that never waits; 0: no number. Waiters in line from
+/// the start stand in the order of this list.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

@@ -1,4 +1,7 @@
-//! The scripts: each is a single step of the node.
+//! The scripts of redlock as steps of the model's node. Each script is one step.
+//!
+//! TAKE is the request to take the lock (take.lua). LEAVE is the request of a waiter that leaves the line (undo.lua).
+//! The *list of members* is the key M. If an older version of redlock deletes the mark, the list stays without a mark.
 
 use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State};
 use super::{
@@ -6,31 +9,34 @@ use super::{
     UNSEEN, Without,
 };
 
-/// The answer to a client that wants the lock.
+/// The node's answer to TAKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted,
+    /// The client gets no lease now. If the client is a waiter, the node has put the client in line.
     Refused,
-    /// The slot is taken, but another slot is free.
+    /// The slot for which the client asked is taken, but another slot is free.
     Taken,
-    /// Refused for good.
+    /// The client gets no lease, and must not wait.
     TurnedAway,
 }
 
-/// The result of calling the first in line.
+/// The result of an attempt to call the first waiter in line ([`Bounds::call`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
     /// The line is empty.
     Nobody,
-    /// The first in line does not fit.
+    /// The claim of the first waiter in line does not fit beside the leases.
     Blocked,
-    /// The lock is reserved for a waiter that was called before.
+    /// The lock is reserved for a waiter that an earlier request has called.
     Reserved,
+    /// The index of the first waiter in line: the node has called this waiter, or is carrying out this waiter's TAKE.
     Client(usize),
 }
 
 impl Bounds {
-    /// Sends the waiter `go`, or else `head`. If the server counts no listener, drops the waiter, and returns false.
+    /// Sends a message to the waiter at this index. `go`: true: the message `go`; false: the message `head`. If the
+    /// server counts no listener, drops the waiter from the queue, and returns false.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
@@ -44,7 +50,8 @@ impl Bounds {
         listens
     }
 
-    /// With a mark: deletes expired leases in the list, and the mark if no lease is left. Without: empties the list.
+    /// If the lock's key is a mark: takes expired leases out of the list of members, and deletes the mark if no lease
+    /// is left. If the key is no mark: deletes the list of members.
     fn sweep(&self, state: &mut State) {
         let is_mark = state.rest.key.is_mark();
         for client in &mut state.clients {
@@ -67,14 +74,16 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// Whether a waiter may fit. The node knows only the waiter's name, which does not contain the number of slots.
+    /// Whether a waiter with this claim may fit beside the leases, as far as the node knows. The node knows from the
+    /// waiter's name that the waiter wants a slot, but does not know the waiter's number of slots.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
         if slots { state.members() < key.limit() } else { self.fits(state, claim) }
     }
 
-    /// Sends `head` (keep watch) to the first waiter that listens. Drops the waiters in front of that waiter.
+    /// Sends `head` (you are first in line) to the first waiter in line that listens. The waiters in front of this
+    /// waiter do not listen, and are dropped.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
@@ -83,9 +92,12 @@ impl Bounds {
         }
     }
 
-    /// Takes the first waiter out of the line, calls this waiter, and sends `head` to the next waiter. A first waiter
-    /// that cannot fit stays in line, and is sent `head`. If the lock is reserved, does nothing. The node is just
-    /// carrying out the request of `me`: if `me` is first, takes `me` out of the line, but does not call `me`.
+    /// Calls the first waiter in line: takes this waiter out of the line, sends `go` to this waiter, and reserves the
+    /// lock. The second waiter is sent `head`. A first waiter that cannot fit stays in line, and is sent `head`. If the
+    /// lock is reserved already, does nothing.
+    ///
+    /// `me`: the waiter whose TAKE the node may grant now; None: no waiter. If `me` is first, `me` is taken out of the
+    /// line, but not called.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
             return Ok(Called::Reserved);
@@ -117,8 +129,8 @@ impl Bounds {
         Ok(Called::Nobody)
     }
 
-    /// Checks that `who` overtakes no waiter. None is a client that does not wait, and must come after all waiters. A
-    /// called waiter is not overtaken if it fits beside `who`.
+    /// Checks that client `who`, which now gets the lock or a call, overtakes no waiter. `who`: None: the client that
+    /// never waits, and must come after all waiters. A called waiter that fits beside `who` is not overtaken.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
@@ -137,14 +149,14 @@ impl Bounds {
         if (0..OTHER).any(overtaken) { Err(OVERTAKEN) } else { Ok(()) }
     }
 
-    /// Whether there is room for leases of both claims.
+    /// Whether the present leases leave room for two more leases, one with each of the two claims.
     fn both_fit(&self, state: &State, claim: Claim, other: Claim) -> bool {
         let key = claim.key();
         let free = if state.rest.key == key { key.limit() - state.members() } else { key.limit() };
         key == other.key() && self.fits(state, claim) && free >= 2
     }
 
-    /// Whether a lease has this slot, one of two.
+    /// Whether a lease has the slot `place`, one of two slots.
     fn is_taken(state: &State, place: bool) -> bool {
         let has_it = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && client.place == place;
         state.rest.key == Key::Two && state.clients.iter().any(has_it)
@@ -179,7 +191,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua. `place`: the slot; None: any slot. `refuses`: the node refuses for a reason of its own.
+    /// The node carries out take.lua for the client `who`. `place`: the slot for which the client asks; None: any slot.
+    /// `refuses`: the node refuses for a reason of its own (a quarantine, say).
     pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
         let answer = self.grant_or_queue(state, who, place, refuses)?;
@@ -189,7 +202,8 @@ impl Bounds {
         Ok(answer)
     }
 
-    /// Drops the lease of an earlier try if the request names this try. True if a lease was dropped.
+    /// Deletes the lease of an earlier try of the client `who`, if the client's request names this try. True if a lease
+    /// was deleted. `without`: if this clause is left out, deletes nothing.
     fn drop_earlier(&self, state: &mut State, who: usize, without: Without) -> bool {
         let Client { stale, carries, .. } = state.clients[who];
         let drops = stale && carries && state.is_listed(who) && !self.is(without);
@@ -235,7 +249,8 @@ impl Bounds {
         Ok(Answer::Refused)
     }
 
-    /// True if a number larger than the client's has stood in line, or was granted. A waiter learns this at each look.
+    /// Whether the register of `--newest` is larger than the number of client `who`. It is an error if no larger number
+    /// has stood in line or was granted.
     fn is_superseded(&self, state: &State, who: usize) -> Checked<bool> {
         let Client { number, knows, .. } = state.clients[who];
         let is_larger = if self.is(Without::Peers) { state.rest.newest >= number } else { state.rest.newest > number };
@@ -245,8 +260,8 @@ impl Bounds {
         if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
     }
 
-    /// Raises the register of `--newest` to the client's number. `forgets`: a clause is left out, so the node does not
-    /// raise the register.
+    /// Raises the register of `--newest` to the number of the client `who`, unless the register is larger. `forgets`:
+    /// true if a clause is left out: the node then leaves the register as it is.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -255,8 +270,9 @@ impl Bounds {
         }
     }
 
-    /// Whether it is the turn of this client, whose claim fits. If yes, takes the client out of the line. If no, calls
-    /// the first in line, unless the lock is reserved.
+    /// Whether it is the turn of the client that has sent TAKE. The caller has checked that the client's claim fits
+    /// beside the leases. `me`: the client, if the client waits; None: the client that never waits. If it is the
+    /// client's turn, takes the client out of the line. Else calls the first waiter, unless the lock is reserved.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {
@@ -288,15 +304,15 @@ impl Bounds {
         }
     }
 
-    /// Checks that a refused client had no room. The client does not wait, and the line was empty. Only leases and a
-    /// called waiter may take the room away.
+    /// Checks that the node had a reason to refuse the client that never waits (`OTHER`), although the line was empty.
+    /// The leases must leave no room for this client, or no room for both this client and a called waiter.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
         if state.has_room(claim) && state.reserved().is_none_or(called) { Err(FALSE_BUSY) } else { Ok(()) }
     }
 
-    /// Gives the waiter a place in line, and sets the time of the waiter's next look.
+    /// Puts the waiter `me` in line, unless the waiter is in line already. Sets the time of the waiter's next look.
     fn queue(&self, state: &mut State, me: usize) {
         let left = match self.fits(state, state.clients[me].claim) {
             true if state.reserved().is_some() => Err(state.rest.reservation),
@@ -329,14 +345,16 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// The number of ticks until a slot may be free. For readers and writers: until all leases have run out.
+    /// Ticks until a waiter may get the lock because leases have run out. If slots are held: ticks until the first
+    /// lease runs out; else: ticks until all leases have run out.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
         first.filter(|_| slots).unwrap_or(state.rest.left)
     }
 
-    /// Takes a lease away. The key then expires with the last of the other leases.
+    /// Deletes the lease of the client `who`. If other leases are left under the mark, the lock's key expires with the
+    /// last of these leases. Else deletes the lock's key.
     fn drop_lease(&self, state: &mut State, who: usize) {
         state.clients[who].listed = false;
         if state.members() == 0 || !state.rest.key.is_mark() {
@@ -347,7 +365,7 @@ impl Bounds {
         }
     }
 
-    /// release.lua.
+    /// The node carries out release.lua for the client `who`.
     pub(super) fn release(&self, state: &mut State, who: usize) -> Checked {
         if state.clients[who].claim != Claim::Older {
             self.sweep(state);
@@ -380,8 +398,9 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Calls the first waiter, after another waiter has left the line. Sends the first waiter only `head` if the lock
-    /// is reserved, or if the lock is in use and `older` is true.
+    /// Calls the first waiter in line, after another waiter has left the line. If the lock is reserved, only sends
+    /// `head` to the first waiter. `older`: an older version of redlock has sent LEAVE. If the lock is in use, the
+    /// script of the older version only sends `head`.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -394,8 +413,9 @@ impl Bounds {
         Ok(())
     }
 
-    /// undo.lua with `stay`. `late`: the next try has arrived before this request. The request then does not
-    /// undo the lease of the next try. `names_place`: the request contains the waiter's ticket.
+    /// A roll-back: undoes a try of waiter `me`, which stays in line (undo.lua with `stay`). `late`: true: the request
+    /// is late, and undoes only an earlier try; false: the request undoes the waiter's last try. `names_place`: the
+    /// request contains the waiter's ticket.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {
@@ -414,8 +434,8 @@ impl Bounds {
         }
     }
 
-    /// `release --force`: deletes one lease, or all leases (None). With `older_force`, the call comes from an older
-    /// version of redlock, which knows only exclusive leases.
+    /// `release --force` deletes the lease of client `whose`; None: all leases. With [`Bounds::older_force`], an older
+    /// version of redlock sends the request. The older version deletes only the lock's key, not the list of members.
     pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
         let older = self.older_force;
         if !older {

@@ -1,18 +1,23 @@
-//! All that is known at one moment: by the node, by its clients, and by the search.
+//! A state of the search: what the node knows at one moment, what the clients know, and what only the search knows.
+//!
+//! TAKE is the request to take the lock (take.lua). LEAVE is the request of a waiter that leaves the line. A roll-back
+//! is the request of a waiter that undoes a failed try, but stays in line. LEAVE and roll-backs send undo.lua. The
+//! *list of members* is the key M. If an older version of redlock deletes the mark, the list stays without a mark.
 
 use super::super::bits::{Field, Packable, packed, variants};
 
 /// How many clients may wait in line.
 pub(super) const WAITERS: usize = 3;
-/// The index of the client that does not wait: it has the lock from the start, and may come by again.
+/// The index of the client that never waits. This client has the lock from the start. After its release, the same index
+/// stands for clients that ask once for the lock, and go away if they are refused.
 pub(super) const OTHER: usize = WAITERS;
 const CLIENTS: usize = WAITERS + 1;
 
 variants! {
     Claim {
         Exclusive,
-        /// An exclusive claim by an older version of redlock. The older version knows no other claim, and takes a mark
-        /// for a stranger's token.
+        /// An exclusive claim by an older version of redlock. The older version knows only exclusive claims. It takes a
+        /// mark for the token of another library.
         Older,
         Shared,
         /// One of two slots.
@@ -28,11 +33,13 @@ variants! {
         Free,
         /// The token of an exclusive lease.
         Token,
-        /// `Shared`, `Two` and `One` are marks: the leases are in a list beside the mark.
+        /// The mark of shared leases. The leases are in the list of members.
         Shared,
+        /// The mark of leases with the claim [`Claim::OneOfTwo`]. The leases are in the list of members.
         Two,
+        /// The mark of a lease with the claim [`Claim::TheOnlyOne`]. The lease is in the list of members.
         One,
-        /// The value of another library.
+        /// A value that another library has written.
         Foreign,
     }
 }
@@ -45,34 +52,38 @@ variants! {
     Phase {
         /// The client has not come yet.
         New,
-        /// The client wants the lock, and awaits no answer.
+        /// The client wants the lock, and has no request under way.
         Waiting,
-        /// The client's request to take the lock is under way.
+        /// The client's TAKE is under way to the node.
         Asked,
-        /// The answer is under way.
+        /// The node has granted the client's TAKE, and the answer is under way.
         Granted,
+        /// The node has refused the client's TAKE, and the answer is under way. The client stands in line.
         Refused,
-        /// Refused for good: the lock is in use with another claim, or a larger number has come.
+        /// The node has refused the client's TAKE for good, and the answer is under way. The lock is in use with a
+        /// claim of another shape, or a larger number of `--newest` has come.
         TurnedAway,
-        /// A try has failed, and the request that undoes the try is under way.
+        /// The client's try has failed, and the request that undoes the try is under way.
         RollBack,
         /// The client was interrupted: its TAKE is under way, and its LEAVE follows the TAKE.
         AskedLeave,
+        /// The client's LEAVE is under way to the node.
         Leave,
         Holding,
-        /// The client's lease was deleted by `--force`, and the client does not know.
+        /// `release --force` has deleted the client's lease, and the client does not know this yet.
         Ousted,
-        /// The client has released the lock, or has left the line. Or it is dead, and has nothing under way.
+        /// The client has released the lock or has left the line, or the client is dead and has no request under way.
         Done,
     }
 }
 
 variants! {
-    /// A request over a connection that the client has given up: the server carries out the request at any time.
+    /// A request that a client has sent over a connection that the client has given up. The node may carry out the
+    /// request at any time.
     Late {
         Nothing,
         RollBack,
-        /// A roll-back that names no ticket: the client had not been told its ticket yet.
+        /// A roll-back that names no ticket, because the client had not been told its ticket yet.
         RollBackWithoutPlace,
         Leave,
         Take,
@@ -80,11 +91,11 @@ variants! {
 }
 
 variants! {
-    /// A subscription, as the server sees it.
+    /// A client's subscription to its channel, as the server sees the subscription.
     Ear {
         None,
         Hears,
-        /// The connection is dead, and the server does not know.
+        /// The connection is dead, but the server still counts the client as a listener.
         HalfOpen,
     }
 }
@@ -92,68 +103,75 @@ variants! {
 packed! {
     Client {
         claim: Claim = 3,
-        /// The number of `--newest`; 0: none.
+        /// The client's number of `--newest`; 0: the client has no number.
         number: u8 = 2,
         life: Life = 2,
         phase: Phase = 4,
         ear: Ear = 2,
-        /// Messages that the client has not read.
+        /// The message `go` has arrived, and the client has not read this message yet.
         go: bool = 1,
+        /// The message `head` has arrived, and the client has not read this message yet.
         head: bool = 1,
-        /// Ticks until the client looks, counted only in the phase `Waiting`.
+        /// Ticks until the client sends TAKE. The timer runs only in the phase `Waiting`.
         timer: u8 = 3,
-        /// The client is in the queue.
+        /// The client is in the queue on the node.
         in_q: bool = 1,
-        /// The client's place in the queue, past or present, from 1; 0: none.
+        /// The client's ticket; 0: none. The smallest ticket is first in line. A client that is dropped from the queue
+        /// keeps its ticket.
         ticket: u8 = 2,
         /// The client has been told its ticket.
         knows: bool = 1,
-        /// The client's place in the order in which the waiters came, from 1; 0: not in line. Not known to the program.
+        /// The client's number in the order in which the waiters came, from 1; 0: the client does not stand in line.
+        /// Only the search keeps this number, to check who overtakes whom.
         joined: u8 = 2,
-        /// The client may have missed its turn: it was frozen, cut off or dropped from the queue, or `--force` took its
-        /// lease. Not known to the program.
+        /// The client was frozen, cut off or dropped from the queue, or `release --force` deleted its lease. Other
+        /// clients may overtake this client while this client is out of the queue. Only the search knows this.
         excused: bool = 1,
-        /// The client's token is in the lock's key, or the client's lease is in the list beside a mark.
+        /// The lock's key is the client's token, or the list of members contains the client's lease.
         listed: bool = 1,
         /// Ticks until the client's lease runs out.
         lease: u8 = 2,
-        /// The slot of the client's lease, if the lease has one.
+        /// Which of the two slots the client's lease has. Without a meaning for other claims than `OneOfTwo`.
         place: bool = 1,
         /// The lock is reserved for the client.
         reserved: bool = 1,
-        /// The client has read "go" since its last look.
+        /// The client has read `go`, and has read no answer to a TAKE since.
         called: bool = 1,
-        /// The answer under way says that the client had been dropped from the queue.
+        /// The answer under way says: the client had been dropped from the queue, and the client's TAKE has put the
+        /// client back.
         missed: bool = 1,
-        /// Ticks in the queue since the client's last look; counted only with [`super::Without::Clocks`].
+        /// How many ticks the client has been in the queue since the node carried out the client's last TAKE. Counted
+        /// only with [`super::Without::Clocks`].
         unseen: u8 = 2,
-        /// The client's lease comes from an earlier try, which was cut off.
+        /// The client's lease comes from an earlier try, whose connection was cut, not from the client's present try.
         stale: bool = 1,
-        /// The client's requests name earlier tries: the node has not confirmed that these tries are undone.
+        /// TAKE and LEAVE name the client's earlier tries, so that the node undoes the earlier tries. No answer has
+        /// confirmed yet that the earlier tries are undone.
         carries: bool = 1,
         late: Late = 3,
-        /// The client was done, and has come again.
+        /// The client has left or released the lock once, and has come a second time.
         again: bool = 1,
     }
 }
 
 packed! {
-    /// The state of the node, and counts of the search. From `kills` on, each field says how many such events may still
-    /// come.
+    /// The part of the state that belongs to no single client: values of the node, and counts of the search.
     Rest {
         key: Key = 3,
-        /// Ticks until the key expires.
+        /// Ticks until the lock's key expires.
         left: u8 = 2,
-        /// Ticks until the reservation expires.
+        /// Ticks until the reservation expires; 0: the lock is not reserved.
         reservation: u8 = 2,
-        /// Ticks until the queue expires; 0: the queue does not expire.
+        /// Ticks until the queue expires; 0: the queue never expires, or has expired.
         queue: u8 = 3,
-        /// The register of `--newest`.
+        /// The number in the register of `--newest` (the key NEWEST); 0: none.
         newest: u8 = 2,
-        /// The largest number that stood in line or was granted. Not known to the program.
+        /// The largest number of `--newest` that has stood in line or was granted; 0: none. Only the search keeps this
+        /// number, to check the register.
         stood: u8 = 2,
-        /// How many ticks in a row a live waiter could have had the lock.
+        /// For how many ticks in a row a live waiter could have had the lock.
         free: u8 = 4,
+        /// This field and the fields below say how many more events of each kind may happen: see [`super::Bounds`].
         kills: u8 = 2,
         freezes: u8 = 2,
         breaks: u8 = 2,
@@ -175,7 +193,7 @@ pub(super) struct State {
 }
 
 impl Claim {
-    /// The key's content while leases of this claim are there.
+    /// The value of the lock's key while a lease with this claim has the lock.
     pub(super) fn key(self) -> Key {
         match self {
             Claim::Exclusive | Claim::Older => Key::Token,
@@ -191,7 +209,7 @@ impl Key {
         matches!(self, Key::Shared | Key::Two | Key::One)
     }
 
-    /// How many leases there may be at once under this key.
+    /// How many leases may exist at once while the lock's key has this value.
     pub(super) fn limit(self) -> usize {
         match self {
             Key::Shared => usize::MAX,
@@ -200,8 +218,8 @@ impl Key {
         }
     }
 
-    /// Whether the leases and this claim are of different shapes. There are three shapes: one of two slots, the only
-    /// slot, and the rest (readers, writers, locks of other libraries).
+    /// Whether the lock is in use with another shape than this claim's: the node then refuses the claim for good. There
+    /// are three shapes: one of two slots; the only slot; all else (readers, writers, locks of other libraries).
     pub(super) fn is_other_shape(self, claim: Claim) -> bool {
         let slots = |key| {
             if matches!(key, Key::Two | Key::One) { key } else { Key::Free }
@@ -211,17 +229,18 @@ impl Key {
 }
 
 impl Client {
-    /// Whether the client runs, and waits for its turn. A client that undoes a try does not wait.
+    /// Whether the client is alive, and waits for its turn. A client that undoes a try does not wait for its turn.
     pub(super) fn lives(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
 
-    /// Whether the client believes that it has a lease.
+    /// Whether the client is alive, and believes that it has a lease.
     pub(super) fn holds(&self) -> bool {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// Whether the next tick must wait: the client has something to do, or the server has not executed its request yet.
+    /// Whether the clock must wait for this client before the next tick. The client has something to do at once, or the
+    /// node has not carried out the client's request yet.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -233,7 +252,8 @@ impl Client {
         }
     }
 
-    /// Ends the client's wait or hold. Anything that the client has left in Redis stays.
+    /// Ends the client's wait or hold: the client enters this phase (`Holding` or `Done`), and forgets its wait. The
+    /// client's lease, ticket and reservation stay in Redis.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
         let &mut Client { number, late, again, .. } = self;
@@ -243,7 +263,7 @@ impl Client {
         *self = Client { claim, number, life, phase, ear, unseen, late, again, ..left };
     }
 
-    /// Whether both clients may have the lock at the same time.
+    /// Whether this client and the other client may have the lock at the same time.
     pub(super) fn fits_beside(&self, other: &Client) -> bool {
         match (self.claim, other.claim) {
             (Claim::Shared, Claim::Shared) => true,
@@ -279,7 +299,8 @@ impl Packable for State {
 }
 
 impl State {
-    /// Renumbers this field from 1, without a gap: only the order of the numbers matters.
+    /// Replaces the clients' numbers in `field` by 1, 2, 3 and so on, since only the order of the numbers matters.
+    /// `counts`: false if a client's number does not matter: 0 replaces this number.
     fn rank(&mut self, field: fn(&mut Client) -> &mut u8, counts: fn(&Client) -> bool) {
         let mut clients = self.clients;
         let numbers = clients.each_mut().map(|client| if counts(client) { *field(client) } else { 0 });
@@ -297,19 +318,19 @@ impl State {
         self.clients.iter().position(|client| client.reserved)
     }
 
-    /// The first in the queue.
+    /// The waiter with the smallest ticket in the queue; None: the queue is empty.
     pub(super) fn first(&self) -> Option<usize> {
         (0..WAITERS).filter(|&index| self.clients[index].in_q).min_by_key(|&index| self.clients[index].ticket)
     }
 
-    /// Deletes the key; the list of members stays.
+    /// Deletes the lock's key; the list of members stays.
     pub(super) fn delete_key(&mut self) {
         self.rest.key = Key::Free;
         self.rest.left = 0;
         self.clients.iter_mut().for_each(|client| client.listed &= client.claim.key().is_mark());
     }
 
-    /// Deletes the list of the leases beside a mark.
+    /// Deletes the list of members; the lock's key stays.
     pub(super) fn delete_list(&mut self) {
         self.clients.iter_mut().for_each(|client| client.listed &= !client.claim.key().is_mark());
     }
@@ -319,18 +340,19 @@ impl State {
         self.clients.iter_mut().for_each(|client| client.reserved = false);
     }
 
-    /// Whether the lock's key says that this client has the lock.
+    /// Whether client `me` has the lock on the node. Either the lock's key is the client's token. Or the key is the
+    /// mark of the client's claim, and the list of members contains the client's lease.
     pub(super) fn is_listed(&self, me: usize) -> bool {
         self.clients[me].listed && self.rest.key == self.clients[me].claim.key()
     }
 
-    /// How many leases are listed beside a mark.
+    /// How many leases the list of members contains, whether or not the lock's key is a mark.
     pub(super) fn members(&self) -> usize {
         self.clients.iter().filter(|client| client.listed && client.claim.key().is_mark()).count()
     }
 
-    /// Whether a lease with this claim fits beside all leases that have not run out. A lease that has run out does not
-    /// count, even if the node has not noticed yet.
+    /// Whether a lease with this claim fits beside all leases that have not run out. A lease that has run out takes no
+    /// room, even if the node has not deleted the lease yet.
     pub(super) fn has_room(&self, claim: Claim) -> bool {
         self.has_room_beside(claim, |client| client.lease > 0)
     }
@@ -342,11 +364,11 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether a live waiter could have the lock now: the waiter fits beside the leases, and all waiters in front of it
-    /// fit, too.
+    /// Whether some live waiter could have the lock now. There must be room for this waiter's claim beside the leases,
+    /// and for the claim of each waiter that came before this waiter.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
-        // A lease from an earlier try of a live client does not count.
+        // The lease of a live client's earlier try takes no room: the client's next request undoes the earlier try.
         let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);
         let stuck = |client: &&Client| !self.has_room_beside(client.claim, lives);
         let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();

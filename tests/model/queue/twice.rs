@@ -1,21 +1,25 @@
-//! Requests that are cut off, or sent twice. A connection is cut while a try, its answer, or the request that undoes
-//! the try is on its way. Or a client sends a request again over a new connection, and the server takes up the first
-//! copy later.
+//! Waiting in line on one node, with requests that are cut off or sent twice.
+//!
+//! Cut off: a connection is cut while a TAKE, the answer to a TAKE, or a roll-back is on its way. (A roll-back undoes
+//! one TAKE, but keeps the waiter's place in line.) Sent twice: a client sends a LEAVE or a roll-back again over a new
+//! connection. The server may carry out the first copy after the second.
 
 use super::{AFTER_FAILURE, Bounds, CALLS_AGAIN, QUIET, Without, is_clean, without};
 use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
 
 const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
-/// One connection is cut, and a waiter leaves.
+/// One waiter is in line from the start. One connection may be cut, and one waiter may leave. Waiters look by the
+/// clock.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// One connection is cut. No waiter looks by the clock. The node may refuse the next try for a reason of its own.
+/// One connection may be cut. The node may refuse the TAKE that the waiter sends after the cut, for a quarantine, say.
+/// No waiter looks by the clock.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The answer to a try is lost. The waiter rolls the try back, and sends the request for the roll-back twice.
+/// The answer to one TAKE may be lost, and one waiter may send a roll-back twice. No waiter looks by the clock.
 pub(super) const CALLS_LATE: Bounds = Bounds { lates: 1, losses: 1, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
-/// The answer to a try is lost. The waiter sends the request for the roll-back twice. Waiters look by the clock.
+/// The answer to one TAKE may be lost, and one waiter may send a roll-back twice. Waiters look by the clock.
 const LATE: Bounds = Bounds { lates: 1, losses: 1, passers_by: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// A waiter leaves, sends LEAVE twice, and comes again.
+/// One waiter may leave, send LEAVE twice, and come again. No waiter looks by the clock.
 const LEAVES_LATE: Bounds = Bounds { lates: 1, interrupts: 1, again: true, clocks: false, ..QUIET };
 
 #[test]
