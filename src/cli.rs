@@ -120,8 +120,8 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
     ///
-    /// Without a name: every held lock under the prefix. With several names: a table of these locks. In a table, a * matches
-    /// held locks, and with --all free ones, too.
+    /// Without a name: every held lock under the prefix. With several names: a table of these locks. A name with a *,
+    /// such as 'job-*', stands for all held locks that match; with --all, for the free ones, too.
     Status(StatusArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///

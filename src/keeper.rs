@@ -450,7 +450,8 @@ impl<'a> KeeperProcess<'a> {
     fn wait(&mut self) {
         let next = match &self.phase {
             Phase::Run => self.due_at().min(self.count_at),
-            // No signal tells the keeper that another process's child has died, so the keeper looks again at this time.
+            // If a descendant dies that is not the keeper's own child, the keeper gets its children, but no SIGCHLD. So
+            // the keeper looks again when the next round is due.
             Phase::Kill(killing) => killing.again_at(),
             Phase::Ready | Phase::Over => Boot::NEVER,
         };

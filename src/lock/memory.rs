@@ -360,7 +360,8 @@ mod tests {
         assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
         assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
-        // If redlock reported an end to one node, this end and its time count.
+        // An end that redlock reported to one node outweighs a loss that a single node noted. A loss outweighs an
+        // expiry. A loss that a quorum noted outweighs everything.
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));

@@ -210,8 +210,8 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // Finds the first attempt of this try outside the outage, and sets `attempt` to the time of this attempt.
-            // If there is no such attempt before `give_up`, `attempt` becomes `give_up` or later.
+            // A try sends its request again and again while the server is silent. Sets `attempt` to the time of the
+            // first request that the outage does not swallow, or to `give_up` or later if there is no such request.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

@@ -24,8 +24,8 @@ enum Which {
     Systems,
 }
 
-/// A call of redlock that may not read this redlock.conf, and has no other setting. None if this machine does not allow
-/// a mount namespace.
+/// A call of redlock that is not allowed to read this redlock.conf, and has no other setting. None if this machine does
+/// not allow a mount namespace.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");

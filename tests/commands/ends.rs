@@ -93,7 +93,7 @@ impl Way {
         if matches!(self, Way::MaxRun | Way::MaxRunWell) { "--max-run 2s" } else { "" }
     }
 
-    /// The rest of the job's script, after the first trace.
+    /// The job's script, after its first command, which writes the time into the file `first`.
     fn script(self) -> String {
         let status = self.expected().0.filter(|_| !matches!(self, Way::MaxRun)).unwrap_or(0);
         let trap = if self == Way::MaxRunWell { "trap 'exit 0' TERM; " } else { "" };

@@ -92,7 +92,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The word, with a name in place of a token, a waiter, a run of the server or a time.
+/// The word, with a placeholder such as `<token>` in place of a token, a waiter, a run_id or a time.
 fn portable(word: &str, holder: &str) -> String {
     let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_now = |text: &str| text.len() == 13 && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -45,8 +45,7 @@ impl Line {
         eventually(SOON, &what, || Line::length(redis) == length);
     }
 
-    /// A call of `acquire --wait` for the lock `backup`. The call may print anything on standard output: it prints the
-    /// lease's token.
+    /// A call of `acquire --wait` for the lock `backup`. Its standard output, the lease's token, is not checked.
     pub(crate) fn waiter<W: Where + ?Sized>(servers: &W) -> Test {
         Test::new(servers)
             .args(["acquire", "-q", "--name", Line::NAME, "--wait"])

@@ -1,5 +1,6 @@
 -- Writes the end of a run into the log and into RUNS. No other file adds runs to the log. A script calls these
--- functions by pcall, after its main writes: a server out of memory refuses only a script's first write.
+-- functions by pcall: an error here does not replace the script's answer. The calls come after the script's main
+-- writes, since a server out of memory refuses only a script's first write.
 -- RUNS has these fields:
 --   success, failure: the last run that succeeded, the last that failed
 --   succeeded, failed: the number of runs that succeeded, the number that failed

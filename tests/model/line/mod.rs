@@ -18,8 +18,9 @@
 //! * No two clients believe that they have the lock.
 //! * If the lock is free, and a live waiter wants the lock, then sooner or later the lock is granted, in every order of
 //!   steps. Where pauses end by chance, the lock is granted with probability one ([`Hope`]).
-//! * First come, first served. Once a live waiter stands in line, and listens, on q nodes that a holder has, no waiter
-//!   with a later ticket overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node.
+//! * First come, first served. A waiter's place is safe once one holder has the lock on q nodes, and on each of these
+//!   nodes the waiter is in line and listens. From then on, while the waiter lives, no waiter with a later ticket
+//!   overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node.
 //! * With `--newest`, no number is granted after a larger number, unless a node has forgotten the larger number.
 //! * A waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
 //!
