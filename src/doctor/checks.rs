@@ -245,7 +245,7 @@ fn memory(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     }
     let figures = format!("{} used, limit {}", size(used), size(limit));
     let advice = "raise maxmemory, or use a separate server for locks";
-    Warn.when(used >= limit / 10 * 9, &format!("{figures}: when it is full, no lock can be taken"), advice)?;
+    Warn.when(used >= limit / 10 * 9, &format!("{figures}: when its memory is full, no lock can be taken"), advice)?;
     Ok(figures)
 }
 

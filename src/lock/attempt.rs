@@ -344,8 +344,8 @@ fn is_granted(take: &Answer) -> bool {
 }
 
 /// How long to wait for slower nodes once a quorum has granted the lock. A lease on more nodes survives the
-/// failure of more nodes. The wait is longer if some of the granting nodes have a counter of fencing tokens, but fewer
-/// than q nodes: the slower nodes may have counters.
+/// failure of more nodes. The wait is longer if at least one granting node has a counter of fencing tokens, but fewer
+/// than q nodes have: the slower nodes may have counters.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {

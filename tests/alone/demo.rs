@@ -1,4 +1,4 @@
-//! The demo of README's first screen prints only one message on standard error, even if each log appears late.
+//! `make demo` prints only one message on standard error, even if the log files that it waits for appear late.
 
 use crate::support::{Directory, SOON, Test, any, like};
 use std::os::unix::fs::symlink;

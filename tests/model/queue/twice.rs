@@ -11,8 +11,8 @@ const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
 /// One waiter is in line from the start. One connection may be cut, and one waiter may leave. Waiters look by the
 /// clock.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// One connection may be cut. The node may refuse the TAKE that the waiter sends after the cut, for a quarantine, say.
-/// No waiter looks by the clock.
+/// One connection may be cut. After the cut, the node may refuse the waiter's TAKE, for example because the node is in
+/// quarantine. No waiter looks by the clock.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };
 /// The answer to one TAKE may be lost, and one waiter may send a roll-back twice. No waiter looks by the clock.
