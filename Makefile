@@ -101,7 +101,7 @@ lint:
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
 # Leaves out peers that are not installed: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' runs only these
-# sections of benches/compare.rs. The measured program is a copy of the binary that `make install` installs, since cargo
+# sections of tests/bench.rs. The measured program is a copy of the binary that `make install` installs, since cargo
 # bench builds another binary in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
@@ -115,7 +115,7 @@ load: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock LOAD=$(LOAD) $(CARGO) bench --locked -- load
 
-# Generates man/ and completions/ from src/cli.rs, man/src/ and completions/src/.
+# Generates man/ and completions/ from src/cli/mod.rs, man/src/ and completions/src/.
 man:
 	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
 

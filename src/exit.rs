@@ -1,4 +1,4 @@
-//! Every exit status of `redlock` with its meaning. The help in cli.rs has these numbers too.
+//! Every exit status of `redlock` with its meaning. The help in cli/mod.rs has these numbers too.
 
 use crate::error::Error;
 use crate::lock::quorum;

@@ -8,13 +8,6 @@
 
 mod support;
 
-/// The models include src/lock/quorum.rs, whose unit tests need this module.
-#[path = "../src/sys"]
-mod sys {
-    #[expect(dead_code, reason = "the models have their own clock")]
-    pub(crate) mod clock;
-}
-
 /// The arguments, output and statuses of the commands. `mistakes` is about wrong calls and their messages.
 /// `exit_statuses` is about failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about
 /// the memory of runs.

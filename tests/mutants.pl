@@ -1,5 +1,5 @@
 # Draws mutants: perl tests/mutants.pl rust|lua COUNT SEED DIRECTORY writes 1.diff and so on into DIRECTORY, with a
-# description of the change behind +++. In Rust cargo-mutants lists the places, without those of the output, cli.rs and
+# description of the change behind +++. In Rust cargo-mutants lists the places, without those of the output, cli/mod.rs and
 # doctor. In Lua a comparison is turned round or moved by one, `and`, `or` or `not` is changed, a number raised by one,
 # a call left out, or a branch never taken.
 use strict;

@@ -2,7 +2,7 @@
 //! in place of clap's tips and usage.
 
 use crate::cli;
-use crate::parse::NO_DASHES;
+use crate::cli::parse::NO_DASHES;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An
 //! error is one line.
 
+use crate::cli::hints::complaint;
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
-use crate::hints::complaint;
 use crate::text::SHOWN_OF_TOKEN;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource::CommandLine;

@@ -1,4 +1,4 @@
-//! `redlock completions`: prints a script from completions/. `make man` makes these scripts from cli.rs and
+//! `redlock completions`: prints a script from completions/. `make man` makes these scripts from cli/mod.rs and
 //! completions/src/.
 
 use crate::cli::{CompletionsArgs, Shell};

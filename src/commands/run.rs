@@ -1,12 +1,12 @@
 //! `redlock run`: runs a command under one or several locks.
 
 use super::{claim, lock, request, settings, warn_of_default};
+use crate::cli::label;
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Task;
-use crate::label;
 use crate::lock::Request;
 use crate::redis::Unusable;
 use crate::run::timeline::{default_grace, largest_grace};

@@ -3,64 +3,42 @@
 //! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
 //! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
 
-mod acquire;
-mod answer;
-mod ask;
-mod attempt;
-mod claim;
-mod enter;
-mod extend;
-mod fencing;
-mod fields;
-mod free;
-mod holder;
-pub(crate) mod keys;
+mod history;
 mod lease;
-mod listing;
-mod locks;
-mod memory;
-mod newest;
-mod owner;
-mod quarantine;
-mod queue;
-mod quorum;
-mod recreate;
-mod release;
-mod renew;
-mod revoke;
-mod run;
+mod line;
 mod scripts;
-mod status;
-mod token;
-mod traces;
-mod visits;
-mod waiter;
+mod terms;
+mod view;
+pub mod votes;
+mod wire;
 
-pub(crate) use acquire::ROTATION;
-pub(crate) use claim::Claim;
-pub(crate) use holder::{Holder, Leases, Obstacle};
+pub(crate) use history::memory::RunQuery;
+pub(crate) use history::run::{End, Run, RunOutcome};
+pub(crate) use history::visits::{Met, Visit, shorter};
+pub(crate) use lease::acquire::ROTATION;
+pub(crate) use lease::newest::Newest;
+pub(crate) use lease::release::Unwritten;
+pub(crate) use lease::renew::{Renewal, Try, renewal_interval};
+pub(crate) use lease::revoke::Revocation;
+pub(crate) use lease::traces::UNDO_TIMEOUT;
 pub(crate) use lease::{DEFAULT_TTL, Lease};
-pub(crate) use listing::{Missing, RunListing, Selection, stands_for};
-pub(crate) use locks::Locks;
-pub(crate) use memory::RunQuery;
-pub(crate) use newest::Newest;
-pub(crate) use owner::Owner;
-pub(crate) use quarantine::Quarantine;
-pub(crate) use queue::WaitReport;
-pub(crate) use quorum::{less_drift, quorum};
-pub(crate) use release::Unwritten;
-pub(crate) use renew::{Renewal, Try, renewal_interval};
-pub(crate) use revoke::Revocation;
-pub(crate) use run::{End, Run, RunOutcome};
-pub(crate) use status::{State, Status, View};
-pub(crate) use traces::UNDO_TIMEOUT;
-pub(crate) use visits::{Met, Visit, shorter};
-pub(crate) use waiter::Waiter;
+pub(crate) use line::queue::WaitReport;
+pub(crate) use terms::claim::Claim;
+pub(crate) use terms::holder::{Holder, Leases, Obstacle};
+pub(crate) use terms::owner::Owner;
+pub(crate) use terms::waiter::Waiter;
+pub(crate) use view::listing::{Missing, RunListing, Selection, stands_for};
+pub(crate) use view::status::{State, Status, View};
+pub(crate) use votes::quarantine::Quarantine;
+pub(crate) use votes::quorum::{less_drift, quorum};
+pub(crate) use wire::keys;
+pub(crate) use wire::locks::Locks;
 
 use crate::redis::{Call, Fault, Script};
-use fields::Args;
-use keys::Keys;
 use std::time::Duration;
+use terms::token;
+use wire::fields::Args;
+use wire::keys::Keys;
 
 #[derive(Debug)]
 pub(crate) struct Lock {

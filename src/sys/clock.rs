@@ -1,7 +1,5 @@
 //! Two clocks: the boot clock is for deadlines, the wall clock is for dates and for other hosts. The boot clock goes on
 //! while the machine sleeps; `std::time::Instant` does not (rust-lang/rust#87906).
-//!
-//! This file imports nothing of redlock, since the models include this file by its path (tests/main.rs).
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};

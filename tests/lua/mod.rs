@@ -27,7 +27,7 @@ const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
 
 /// The scripts by name, put together as build.rs does, but with their comments.
 fn scripts() -> BTreeMap<String, String> {
-    let list = std::fs::read_to_string(format!("{FILES}.rs")).unwrap();
+    let list = std::fs::read_to_string(format!("{FILES}/mod.rs")).unwrap();
     let script = Regex::new(r#"script!\((\w+), "(\w+)"\);"#).unwrap();
     let body = |file: &str| {
         let (mut text, mut included) = (String::new(), Vec::new());

@@ -3,13 +3,6 @@
 //! The bounds of a search say what may happen, and how often. The search visits every state that can be reached. If a
 //! clause (one rule of redlock) is left out, the search must find the fault that the clause prevents.
 
-#[path = "../../src/lock/fencing.rs"]
-mod fencing;
-#[path = "../../src/lock/quorum.rs"]
-mod quorum;
-#[path = "../../src/lock/recreate.rs"]
-mod recreate;
-
 mod bits;
 mod holds;
 mod lease;
@@ -21,6 +14,7 @@ mod search;
 mod tokens;
 
 use lease::{Bounds, Claim, Held, Without, without};
+use redlock::lock::votes::{fencing, quorum, recreate};
 use search::{MOST, is_clean, is_clean_so_far, search};
 
 /// Two clients and three nodes. The first client has the lock on all nodes. The second client tries once to take the

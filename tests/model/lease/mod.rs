@@ -126,7 +126,7 @@ bounds! {
     }
 }
 
-/// The present time in the calls of lock/recreate.rs, in ticks. (The state itself has times relative to the present.)
+/// The present time in the calls of lock/votes/recreate.rs, in ticks. (The state itself has times relative to the present.)
 const NOW: i8 = 64;
 
 fn at(left: u8) -> i8 {
@@ -471,7 +471,7 @@ impl Bounds {
     }
 }
 
-/// What the client knows of each node, in the types of lock/recreate.rs.
+/// What the client knows of each node, in the types of lock/votes/recreate.rs.
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];

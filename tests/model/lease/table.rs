@@ -1,4 +1,4 @@
-//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/recreate.rs. A search can leave
+//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/votes/recreate.rs. A search can leave
 //! out a clause of this second implementation.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
@@ -14,7 +14,7 @@ enum Row {
     ByOthers,
 }
 
-/// Does the same as `judge` of lock/recreate.rs, but leaves out the clause `without`.
+/// Does the same as `judge` of lock/votes/recreate.rs, but leaves out the clause `without`.
 pub(super) fn judge_without(
     without: Without,
     nodes: &mut [Backing<i8, u8>],

@@ -1,0 +1,416 @@
+//! The memory that a lock has of its runs: the answer of each node (runs.lua), and all answers combined.
+
+use crate::error::Error;
+use crate::lock::history::run::{KeptErrors, Run, RunOutcome};
+use crate::lock::history::visits;
+use crate::lock::history::visits::Visit;
+use crate::lock::scripts;
+use crate::lock::terms::holder::ms;
+use crate::lock::votes::quorum::reached;
+use crate::lock::wire::fields::Args;
+use crate::lock::wire::keys::Keys;
+use crate::lock::wire::locks::{BatchQuery, ByNode};
+use crate::redis::{FromReply, Reply};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::iter::zip;
+use std::time::Duration;
+
+/// The most runs of a log that one call of runs.lua reads. runs.lua has the same number.
+const PAGE: usize = 200;
+/// The most runs that one request asks for: the sum over all locks of the request. (A run takes a kilobyte at most.)
+const RUNS: usize = 2_000;
+/// The number of runs whose errors are kept.
+const KEPT_ERRORS: usize = 10;
+/// With several nodes, each node is asked for this many runs more: runs that no quorum knows are left out.
+const SPARE: usize = 10;
+/// Longer than any period that `log --since` takes (100 days).
+const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
+/// A server is new if it was started less than this time ago: it may have forgotten runs that ended before its start.
+const NEW: Duration = Duration::from_secs(24 * 3600);
+/// The largest number of locks that one request asks about.
+const LOCKS: usize = 500;
+
+/// The runs that are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunQuery {
+    /// The largest number of runs. If there are more, the oldest runs are left out.
+    pub(crate) most: usize,
+    /// Runs that ended longer ago than this are left out. None: no run is left out for its age.
+    pub(crate) since: Option<Duration>,
+    /// Asks only for runs that failed, or may have failed.
+    pub(crate) failed: bool,
+    /// Asks also for the hosts that came to the lock.
+    pub(crate) hosts: bool,
+    /// Asks also for the last lines of each job's standard error.
+    pub(crate) errors: bool,
+}
+
+/// The memory that a lock has of its runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Memory {
+    /// The last run that has ended, the last that succeeded, and the last that failed.
+    pub(crate) last: Option<Run>,
+    pub(crate) last_success: Option<Run>,
+    pub(crate) last_failure: Option<Run>,
+    /// The usual duration of a run: the median of the requested runs that succeeded. None if fewer than three did.
+    #[serde(rename = "usual_ms", serialize_with = "ms")]
+    pub(crate) usual: Option<Duration>,
+    /// The hosts that came to the lock, the latest host first. None if the query did not ask for hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hosts: Option<Vec<Visit>>,
+    /// The runs that were asked for, in the order of their beginnings.
+    #[serde(skip)]
+    pub(crate) runs: Vec<Run>,
+    /// The number of all runs that go on; `runs` may have only some of these runs.
+    #[serde(skip)]
+    pub(crate) running: u64,
+    /// The numbers of successes and failures; none unless all nodes have answered.
+    #[serde(skip)]
+    pub(crate) counts: Option<Counts>,
+    /// The time (since 1970) when the log's oldest run ended, and the number of runs in the log. None if the log of a
+    /// node has all requested runs, so that no run is forgotten.
+    #[serde(skip)]
+    pub(crate) forgotten: Option<(Duration, u64)>,
+    /// The server that was started first, and the time since its start: runs that ended before this start may have been
+    /// forgotten. None if a node did not answer, or knows a run of the lock, or is not [`NEW`].
+    #[serde(skip)]
+    pub(crate) started: Option<(String, Duration)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+}
+
+/// The memory of one node.
+#[derive(Clone, Debug, Default)]
+struct NodeMemory {
+    runs: Vec<Run>,
+    running: u64,
+    /// The last success and the last failure.
+    results: Vec<Run>,
+    counts: Counts,
+    visits: Vec<Visit>,
+    logged: Option<u64>,
+    oldest: Option<Run>,
+    more: bool,
+    errors: Vec<KeptErrors>,
+    /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
+    uptime: Option<Duration>,
+}
+
+impl RunQuery {
+    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
+    pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
+
+    /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
+    pub(in crate::lock) fn locks_at_a_time(self, nodes: usize) -> usize {
+        // The answer about a lock has up to `each` runs of the log, about as many open runs, and at most four other
+        // runs: `success`, `failure`, `forced`, `oldest`. All hosts together take the space of ten runs. The errors of
+        // a run take the space of one run.
+        let hosts = if self.hosts { 10 } else { 0 };
+        let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
+        let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
+        (RUNS / runs).clamp(1, LOCKS)
+    }
+
+    /// The number of runs to ask of each node: the query's number, and [`SPARE`] more if there are several nodes.
+    fn each(self, nodes: usize) -> usize {
+        self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
+    }
+}
+
+impl FromReply for NodeMemory {
+    fn from_reply(reply: &Reply) -> Option<NodeMemory> {
+        let now = reply.get("clock").as_time();
+        let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
+        let run_in = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
+        let mut runs: Vec<Run> =
+            reply.get("going").items().iter().map(|text| read(text, RunOutcome::Running)).collect();
+        for pair in reply.get("over").items().chunks_exact(2) {
+            let mut run = read(&pair[0], RunOutcome::Expired);
+            if let (RunOutcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
+                run.set_end(now.unwrap_or(deadline).min(deadline));
+            }
+            if runs.iter().all(|going| going.token != run.token) {
+                runs.push(run);
+            }
+        }
+        if let Some(force) = run_in("forced").filter(|force| force.began <= now) {
+            for run in runs.iter_mut().filter(|run| run.was_ended_by(&force)) {
+                run.outcome = RunOutcome::Revoked;
+                run.revoked_by.clone_from(&force.revoked_by);
+                run.set_end(force.began.unwrap_or_default());
+            }
+        }
+        runs.extend(reply.get("ended").items().iter().map(|text| read(text, RunOutcome::Expired)));
+        let count = |name: &str| reply.get(name).as_count().unwrap_or(0);
+        Some(NodeMemory {
+            visits: Visit::read_all(reply.get("visits"), now.unwrap_or_default()),
+            runs,
+            running: count("running"),
+            results: [run_in("success"), run_in("failure")].into_iter().flatten().collect(),
+            counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
+            logged: reply.get("logged").as_count(),
+            oldest: run_in("oldest"),
+            more: reply.has("further"),
+            errors: reply
+                .get("errors")
+                .items()
+                .iter()
+                .filter_map(|text| serde_json::from_str(text.as_text()?).ok())
+                .collect(),
+            uptime: reply.node().0.parse().ok().map(Duration::from_secs),
+        })
+    }
+}
+
+impl Memory {
+    /// True if any run is known.
+    pub(in crate::lock) fn is_known(&self) -> bool {
+        self.last.is_some() || !self.runs.is_empty()
+    }
+
+    /// The combined memory of the nodes that have answered. `needed`: the number of nodes in a quorum.
+    fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
+        let known = || nodes.iter().flatten();
+        let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
+        let mut runs = merge(&all, needed);
+        let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
+        let mut results = merge(&results, needed);
+        let errors: BTreeMap<&str, &String> =
+            known().flat_map(|node| &node.errors).map(|kept| (kept.token.as_str(), &kept.lines)).collect();
+        for run in runs.iter_mut().chain(&mut results) {
+            run.errors = errors.get(run.token.as_str()).copied().cloned();
+        }
+        results.retain(|result| runs.iter().all(|run| run.token != result.token));
+        results.extend(runs.iter().cloned());
+        let last =
+            |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead(), run.age())).cloned();
+        let last_failure = last(|run| run.failed());
+        runs.retain(|run| !query.failed || run.went_wrong());
+        // The last failure is kept even when the log has dropped it.
+        let kept =
+            last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
+        runs.extend(kept);
+        // The script applies `since` to runs of the log only.
+        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
+        runs.sort_by_key(Run::age);
+        runs.truncate(query.most);
+        runs.sort_by_key(|run| (run.began, run.fencing_token));
+        let visits: Vec<(&[Visit], &[Run])> = known().map(|node| (&node.visits[..], &node.runs[..])).collect();
+        let is_late = |run: &&Run| run.ago() < query.since;
+        let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.logged?)));
+        Memory {
+            last: last(|run| run.outcome.weight() > 0),
+            last_success: last(|run| run.succeeded()),
+            last_failure,
+            usual: usual(&runs),
+            hosts: query.hosts.then(|| visits::merge(&visits, &runs)),
+            running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),
+            counts: nodes.iter().all(Option::is_some).then(|| Counts {
+                succeeded: known().map(|node| node.counts.succeeded).max().unwrap_or(0),
+                failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
+            }),
+            started: None,
+            // None if any node has all requested runs: the node's log was never cut, or reaches back to `since`.
+            forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
+            runs,
+        }
+    }
+}
+
+impl BatchQuery<'_> {
+    /// For each of these locks: its memory, or the reason why too few nodes can tell the memory. The reason does not
+    /// name the lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if too few nodes answer at all.
+    pub(in crate::lock) async fn remember(
+        &mut self,
+        keys: &[&str],
+        query: RunQuery,
+    ) -> Result<Vec<Result<Memory, Error>>, Error> {
+        let nodes = self.locks.nodes.len();
+        // Several nodes may know different ends of a run, so the runs to show are chosen from all answers together.
+        let (each, since, failed) = match nodes > 1 && (query.failed || query.since.is_some()) {
+            true => (usize::MAX, query.since.map(|_| Duration::MAX), false),
+            false => (query.each(nodes), query.since, query.failed),
+        };
+        let since = since.map(|since| since.min(FOREVER));
+        let args = Args::default().with("most", each.min(PAGE)).time("since", since);
+        let args = args.flag("failed", failed).flag("hosts", query.hosts).flag("errors", query.errors);
+        let mut told: Vec<ByNode<NodeMemory>> = Vec::new();
+        let mut pending: Vec<usize> = (0..keys.len()).collect();
+        let mut from = 0;
+        while !pending.is_empty() {
+            let args = args.clone().with_some("from", Some(from).filter(|&from| from > 0));
+            let call = |&at: &usize| Keys::of(keys[at]).call(&scripts::RUNS, args.clone());
+            let page = self.ask_page(&pending.iter().map(call).collect::<Vec<_>>()).await?;
+            if from == 0 {
+                told = page;
+            } else {
+                zip(&pending, page).for_each(|(&at, page)| add(&mut told[at], page));
+            }
+            from += PAGE;
+            let goes_on = |node: &NodeMemory| node.more && node.runs.len() < each;
+            pending.retain(|&at| told[at].iter().flatten().flatten().any(goes_on));
+        }
+        let needed = self.locks.quorum();
+        let together = |nodes: Vec<Option<NodeMemory>>| {
+            let started = first_started(&nodes).map(|(node, uptime)| (self.locks.nodes.name(node), uptime));
+            Memory { started, ..Memory::of(&nodes, needed, query) }
+        };
+        Ok(told.into_iter().map(|nodes| nodes.map(together)).collect())
+    }
+}
+
+/// The node that was started first, and the time since its start. None if a node did not answer, or knows a run of the
+/// lock, or is not [`NEW`].
+fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
+    let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
+    let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
+    first.filter(|(_, uptime)| *uptime < NEW)
+}
+
+/// The median duration of the runs that succeeded; none if there are fewer than three.
+fn usual(runs: &[Run]) -> Option<Duration> {
+    let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
+}
+
+/// Adds a further page of the log to each node's answer. A node that does not answer counts as having no more pages.
+fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
+    let mut page = page.unwrap_or_default().into_iter();
+    for before in told.iter_mut().flatten() {
+        let further = page.next().flatten().unwrap_or_default();
+        if let Some(before) = before {
+            before.runs.extend(further.runs);
+            before.more = further.more;
+        }
+    }
+}
+
+/// The runs of all nodes, each once, without the runs that do not count (see [`agreed`]).
+fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
+    let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+    for run in nodes.iter().copied().flatten() {
+        runs.entry(&run.token).or_default().push(run);
+    }
+    runs.into_values().filter_map(|same| agreed(same, needed)).collect()
+}
+
+/// Combines what several nodes know of one run. `needed`: the number of nodes in a quorum. If redlock reported an end
+/// to any node, this end counts. There are two exceptions: a quorum knows a loss, or a quorum knows that a lease of
+/// `acquire` ran out. Returns None if redlock reported no end, and fewer than `needed` nodes know the run: the run may
+/// be left over from a take without a quorum.
+fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
+    // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
+    same.sort_by_key(|run| run.began);
+    let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
+    let heaviest = same.iter().map(|run| run.outcome.weight()).max();
+    let weight = match () {
+        // A loss is real if a quorum knows the loss. A single node may merely have forgotten the lease.
+        () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
+        // The lease ran out on a quorum. A node that granted the lease late may still have accepted the release.
+        () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
+            RunOutcome::Expired.weight()
+        }
+        () => heaviest?,
+    };
+    let word = if weight > RunOutcome::Expired.weight() {
+        let told: Vec<&&Run> = same.iter().filter(|run| run.outcome.weight() == weight).collect();
+        told[told.len() / 2]
+    } else if same.len() < needed {
+        return None;
+    } else {
+        let is_running = count(RunOutcome::Running) >= needed;
+        let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
+        let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
+        // An end with a status is preferred: redlock may have reported the status after the expiry, to some nodes only.
+        meant.max_by_key(|run| run.status)?
+    };
+    let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();
+    Some(Run { fencing_token, ..(*word).clone() }.by_clock_of(same[same.len() / 2]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGUN: &str = r#""t":"aaaaaaaa77","b":"1763715123004","f":"7""#;
+
+    fn run(end: &str, untold: RunOutcome) -> Run {
+        Run::read(&format!("{{{BEGUN}{end}}}"), untold, Some(Duration::from_millis(1_763_715_200_000)))
+    }
+
+    #[test]
+    fn nodes_are_heard_together() {
+        let (open, gone) = (run("", RunOutcome::Running), run(r#","d":"2000""#, RunOutcome::Expired));
+        let lost = run(r#","d":"3000","o":"lost""#, RunOutcome::Expired);
+        let ended = run(r#","d":"1000","x":"0""#, RunOutcome::Expired);
+        let outcome = |nodes: &[&Run]| {
+            let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
+            merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
+        };
+        // A run that only a minority knows may be left over from a take without a quorum.
+        assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
+        assert_eq!(outcome(&[&open, &open]), Some((RunOutcome::Running, None)));
+        assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
+        assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
+        // An end that redlock reported to one node outweighs a loss that a single node noted. A loss outweighs an
+        // expiry. A loss that a quorum noted outweighs everything.
+        assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
+        assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
+        assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
+        // For a lease of `run`, the end on one node suffices. For a lease of `acquire`, the expiry on two nodes counts
+        // more than the end on one node.
+        assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
+        let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
+        assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone_too, &ended_late, &ended_late]), Some((RunOutcome::Exited, Some(4))));
+        let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
+        assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
+    }
+
+    #[test]
+    fn the_times_of_all_runs_are_by_the_clock_in_the_middle() {
+        let read = |began: u64, behind: i64, end: &str| {
+            let time = |time: u64| time.saturating_add_signed(behind * 1000);
+            let text = format!(r#"{{"t":"{began}","b":"{}","f":"7"{end}}}"#, time(began));
+            Run::read(&text, RunOutcome::Expired, Some(Duration::from_millis(time(500_000))))
+        };
+        let (told, gone) = (r#","d":"1000","x":"0""#, r#","d":"900""#);
+        // The node with the clock in the middle has not heard the end of the second run.
+        let nodes = [(-120, told), (0, gone), (120, told)]
+            .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);
+        let runs = merge(&nodes.each_ref().map(|runs| &runs[..]), 2);
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
+        let times: Vec<_> = runs.iter().map(|run| [run.began, run.ended, run.ago()].map(seconds)).collect();
+        let expected = [200, 300].map(|began| [began, began + 1, 499 - began].map(Some));
+        assert_eq!(times, expected);
+    }
+
+    #[test]
+    fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
+        let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
+        let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
+        // A single node does not suffice: it may not have heard of the run's end.
+        assert_eq!(running(&[node(0), node(1), node(0)]), 0);
+        assert_eq!(running(&[node(0), node(1), None]), 0);
+        assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);
+    }
+
+    #[test]
+    fn counts_are_told_if_all_nodes_have_answered() {
+        let node = |succeeded| NodeMemory { counts: Counts { succeeded, failed: 1 }, ..NodeMemory::default() };
+        let counts = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).counts;
+        let all = [Some(node(3)), Some(node(5)), Some(node(4))];
+        assert_eq!(counts(&all), Some(Counts { succeeded: 5, failed: 1 }));
+        assert_eq!(counts(&[Some(node(3)), None, Some(node(4))]), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! The history of a lock: its runs, and the calls of its hosts.
+
+pub(super) mod memory;
+pub(super) mod run;
+pub(super) mod visits;

@@ -1,0 +1,351 @@
+//! A run of a lock, and the end of a run as a release reports it. end.lua describes the text of a run.
+
+use crate::lock::Request;
+use crate::lock::terms::holder::{date, ms};
+use crate::lock::terms::owner::Owner;
+use crate::lock::terms::token;
+use crate::sys::clock::Boot;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// If a run or a visit lies further in the future than this, the server's clock was set back after the run or visit.
+pub(super) const FUTURE: Duration = Duration::from_secs(60);
+
+/// The number of runs that a log keeps, unless a run asks for another number.
+const KEPT: u64 = 20;
+
+/// The sort key of a run among others; see [`Run::age`].
+pub(in crate::lock) type Age = (bool, Reverse<Option<Duration>>);
+
+/// One use of a lock, from its grant to its release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Run {
+    /// The whole token, or an unreadable run's stored text.
+    #[serde(skip)]
+    pub(in crate::lock) token: String,
+    pub(crate) token_prefix: Option<String>,
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    /// The slot of the lease, if the lock has slots.
+    pub(crate) slot: Option<u32>,
+    /// Time since 1970 by the server's clock, like `ended` and `now`.
+    #[serde(rename = "began_at", serialize_with = "date")]
+    pub(crate) began: Option<Duration>,
+    /// None if the run goes on, or its end is not known.
+    #[serde(rename = "ended_at", serialize_with = "date")]
+    pub(crate) ended: Option<Duration>,
+    /// The time that the run waited for the lock; none if the run cannot be read.
+    #[serde(rename = "waited_ms", serialize_with = "ms")]
+    pub(crate) waited: Option<Duration>,
+    /// The whole duration, or the duration so far if the run goes on; none if neither is known.
+    #[serde(rename = "duration_ms", serialize_with = "ms")]
+    pub(crate) duration: Option<Duration>,
+    pub(crate) outcome: RunOutcome,
+    /// The exit status of the command.
+    pub(crate) status: Option<u8>,
+    /// The signal that ended the command.
+    pub(crate) signal: Option<u8>,
+    /// The name of the lease's revoker: `deploy@web-3`.
+    pub(crate) revoked_by: Option<String>,
+    pub(crate) fencing_token: Option<u64>,
+    /// The last lines of the job's standard error, if they were kept and asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) errors: Option<String>,
+    /// The server's clock when the server answered.
+    #[serde(skip)]
+    pub(crate) now: Option<Duration>,
+    /// True if `acquire` took the lease. Such a lease is released by its token. The release by token does not know
+    /// whether the lease had run out, so the nodes decide how the run ended.
+    #[serde(skip)]
+    pub(super) is_acquired: bool,
+}
+
+/// How a run ended; `Running` if the run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RunOutcome {
+    Exited,
+    Signaled,
+    /// The lease was lost while the command ran.
+    Lost,
+    /// The job ran longer than `--max-run`.
+    TooLong,
+    Revoked,
+    /// The lease was released without a status: by its token, say.
+    Released,
+    /// The lease ran out before an end was told.
+    Expired,
+    Running,
+    /// This version cannot read the run, or does not know its outcome.
+    #[serde(other)]
+    Unreadable,
+}
+
+/// The end of a run, as the release of its lease reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End<'a> {
+    /// None if no command was started under the lease: the run leaves nothing in the log.
+    pub(crate) outcome: Option<RunOutcome>,
+    /// The exit status, or the signal; None for other outcomes.
+    pub(crate) code: Option<u32>,
+    /// The time at which the job ended; [`Boot::NEVER`] if no job is known.
+    pub(crate) at: Boot,
+    /// True if the job ended in time, but the lease may have run out after the job's end. If so, it is no loss that
+    /// nodes lack the lease.
+    pub(crate) has_run_out: bool,
+    /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
+    pub(crate) errors: Option<&'a str>,
+}
+
+impl End<'_> {
+    pub(crate) const UNUSED: End<'static> =
+        End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false, errors: None };
+
+    /// The end of a run that ends now, without a status.
+    pub(crate) fn now(outcome: RunOutcome) -> End<'static> {
+        End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
+    }
+
+    /// The name of this end in the scripts.
+    pub(in crate::lock) fn word(self) -> String {
+        self.outcome.map_or_else(|| "unused".to_owned(), |outcome| outcome.to_string())
+    }
+
+    /// True if the command has exited with status 0.
+    pub(in crate::lock) fn has_succeeded(self) -> bool {
+        self.outcome == Some(RunOutcome::Exited) && self.code == Some(0)
+    }
+
+    /// True if this end turns into a loss when a quorum of the nodes has lost the lease.
+    pub(in crate::lock) fn is_loss_if_gone(self) -> bool {
+        self.outcome.is_some_and(|outcome| outcome != RunOutcome::Lost) && !self.has_run_out
+    }
+}
+
+/// The name of the outcome in the scripts and in JSON.
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl RunOutcome {
+    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss: a node that has
+    /// forgotten the lease takes the end for a loss. A loss outweighs an expiry.
+    pub(super) fn weight(self) -> u8 {
+        match self {
+            RunOutcome::Running | RunOutcome::Unreadable => 0,
+            RunOutcome::Expired => 1,
+            RunOutcome::Lost => 2,
+            _ => 3,
+        }
+    }
+}
+
+/// What redlock knows of a run when it requests the lease. The server adds the rest, and the release adds the end.
+/// None if the request asks for no trace in the log (`log` is zero).
+pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<String> {
+    let Request { owner, once_per, log, is_acquired, .. } = request;
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    let short = |text: &Option<String>, most| text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect();
+    let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
+    let mut fields: BTreeMap<&str, String> = BTreeMap::from([
+        ("h", short(&owner.host, 60)),
+        ("p", owner.pid.map_or_else(String::new, |pid| pid.to_string())),
+        ("u", short(&owner.user, 32)),
+        ("l", short(&owner.label, 40)),
+        ("w", some(waited.as_millis() > 0, waited.as_millis())),
+        ("q", some(once_per.is_some(), 1)),
+        ("a", some(*is_acquired, 1)),
+        ("n", some(*log != KEPT, (*log).into())),
+    ]);
+    fields.retain(|_, text| !text.is_empty());
+    (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
+}
+
+/// The JSON in which a release tells a node about the run. The script adds the beginning and the end of the run.
+/// `slot`: the slot of the lease; None: the lock has no slots.
+pub(in crate::lock) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
+    let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
+    format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
+}
+
+/// The kept error output of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::lock) struct KeptErrors {
+    #[serde(rename = "t")]
+    pub(in crate::lock) token: String,
+    #[serde(rename = "e")]
+    pub(in crate::lock) lines: String,
+}
+
+impl Run {
+    /// Reads a run from this text; end.lua explains each letter. If the text has no outcome, the outcome is `untold`.
+    /// Every value is text: the server's scripts share one setting for the precision of numbers, which may be too low.
+    /// `now` is the node's clock.
+    pub(in crate::lock) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
+        let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
+        let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
+        let owned = |letter: &str| part(letter).map(str::to_owned);
+        let number = |letter: &str| part(letter)?.parse::<u64>().ok();
+        let code = |letter: &str| part(letter)?.parse::<u8>().ok();
+        let time = |letter: &str| number(letter).map(Duration::from_millis);
+        let Some(token) = owned("t") else { return Run::unreadable(text) };
+        let outcome = match (entry.get("o"), part("x"), part("s")) {
+            (Some(word), ..) => RunOutcome::deserialize(word).unwrap_or(RunOutcome::Unreadable),
+            (None, Some(_), _) => RunOutcome::Exited,
+            (None, None, Some(_)) => RunOutcome::Signaled,
+            (None, None, None) => untold,
+        };
+        let began = time("b");
+        let ended = began.zip(time("d")).map(|(began, duration)| began.saturating_add(duration));
+        let mut run = Run {
+            token_prefix: Some(token::shown(&token)),
+            token,
+            owner: Owner { host: owned("h"), pid: number("p"), user: owned("u"), label: owned("l") },
+            slot: part("i").and_then(|slot| slot.parse().ok()),
+            began,
+            ended: None,
+            waited: time("w").or(Some(Duration::ZERO)),
+            duration: None,
+            outcome,
+            status: code("x"),
+            signal: code("s"),
+            revoked_by: owned("y"),
+            fencing_token: number("f"),
+            errors: None,
+            now,
+            is_acquired: part("a").is_some(),
+        };
+        run.duration = run.began_ago().filter(|_| outcome == RunOutcome::Running);
+        if let Some(ended) = ended {
+            run.set_end(ended);
+        }
+        run
+    }
+
+    /// A run that this version cannot read.
+    fn unreadable(text: &str) -> Run {
+        let run = Run::read(r#"{"t":""}"#, RunOutcome::Unreadable, None);
+        Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
+    }
+
+    pub(super) fn set_end(&mut self, ended: Duration) {
+        self.ended = Some(ended);
+        self.duration = self.began.map(|began| ended.saturating_sub(began));
+    }
+
+    /// The same run, with its times by the clock of another node. `other` is the run as that node reports it.
+    pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
+        (self.began, self.now) = (other.began, other.now);
+        self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
+        self
+    }
+
+    /// The time at which the run ended; if that is not known, the time at which the run began.
+    fn last_known(&self) -> Option<Duration> {
+        self.ended.or(self.began)
+    }
+
+    /// The sort key of runs: first the runs that go on, then the ended runs, each from the newest to the oldest.
+    pub(in crate::lock) fn age(&self) -> Age {
+        (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
+    }
+
+    /// The time since the run ended; if the end is not known, the time since the run began.
+    pub(crate) fn ago(&self) -> Option<Duration> {
+        Some(self.now?.saturating_sub(self.last_known()?))
+    }
+
+    /// The time since the run began.
+    pub(crate) fn began_ago(&self) -> Option<Duration> {
+        Some(self.now?.saturating_sub(self.began?))
+    }
+
+    /// True if the run began or ended in the future, by more than [`FUTURE`].
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
+    }
+
+    /// True if `force` ended the lease of this run. `force` is a release that ended the leases of all holders.
+    pub(super) fn was_ended_by(&self, force: &Run) -> bool {
+        self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
+    }
+
+    /// True if the outcome is [`RunOutcome::Exited`], with status 0.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.outcome == RunOutcome::Exited && self.status == Some(0)
+    }
+
+    /// True if the run is known to have failed. A release without a status, or an expiry, tells of no failure.
+    pub(in crate::lock) fn failed(&self) -> bool {
+        self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
+    }
+
+    /// True if the run failed, or may have failed.
+    pub(crate) fn went_wrong(&self) -> bool {
+        self.failed() || matches!(self.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::Reenter;
+
+    fn run(end: &str) -> Run {
+        let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
+        let now = Some(Duration::from_millis(1_763_715_200_000));
+        Run::read(&format!("{{{begun}{end}}}"), RunOutcome::Expired, now)
+    }
+
+    #[test]
+    fn an_entry_has_what_redlock_knows_of_its_run() {
+        let owner =
+            Owner { host: Some("h".repeat(70)), pid: Some(42), user: Some("a\u{7}\"b".to_owned()), label: None };
+        let ttl = Duration::from_secs(1);
+        let request = |log, once_per| Request {
+            ttl,
+            wait: ttl,
+            owner: owner.clone(),
+            ancestors: Vec::new(),
+            reenter: Reenter::No,
+            noted: false,
+            is_acquired: false,
+            once_per,
+            newest: None,
+            log,
+        };
+        let host = "h".repeat(60);
+        let usual = entry(&request(KEPT, None), Duration::ZERO);
+        assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
+        let rare = entry(&request(5, Some(ttl)), Duration::from_millis(7));
+        assert_eq!(rare, Some(format!(r#"{{"h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
+        let acquired = entry(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
+        assert_eq!(acquired, Some(format!(r#"{{"a":"1","h":"{host}","p":"42","u":"a?\"b"}}"#)));
+        assert_eq!(entry(&request(0, None), Duration::ZERO), None);
+    }
+
+    #[test]
+    fn entries_are_read() {
+        let ended = run(r#","w":"40","d":"1000","x":"3","later":{"a":[1]}"#);
+        assert_eq!((ended.outcome, ended.status, ended.signal), (RunOutcome::Exited, Some(3), None));
+        assert_eq!((ended.duration, ended.waited), (Some(Duration::from_secs(1)), Some(Duration::from_millis(40))));
+        assert_eq!((ended.token_prefix.as_deref(), ended.owner.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
+        let killed = run(r#","d":"1000","s":"9""#);
+        assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
+        assert_eq!((run("").outcome, run("").duration), (RunOutcome::Expired, None));
+        // The release told a status after the expiry.
+        let late = run(r#","d":"1000","x":"0","o":"expired""#);
+        assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
+        assert!(run(r#","d":"1000","x":"0""#).succeeded());
+        assert_eq!((run(r#","b":1"#).began, run(r#","o":"later""#).outcome), (None, RunOutcome::Unreadable));
+        for text in ["", "x", "{}", "[]", r#"{"t":7}"#, "null"] {
+            assert_eq!(Run::read(text, RunOutcome::Running, None).outcome, RunOutcome::Unreadable, "{text}");
+        }
+    }
+}

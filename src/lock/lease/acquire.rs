@@ -1,0 +1,110 @@
+//! Acquires a lock: re-enters a lease, else tries to take the lock, else waits in line.
+
+use crate::error::Error;
+use crate::lock::lease::Lease;
+use crate::lock::lease::attempt::{Attempt, Denial};
+use crate::lock::lease::traces::{LONG_UNDO_TIMEOUT, Traces, UNDO_TIMEOUT};
+use crate::lock::line::queue::{LAST_LOOK, WaitReport};
+use crate::lock::{Lock, Request};
+use crate::sys::clock::Boot;
+use crate::sys::random::full_jitter;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// If rivals have each got some of the nodes, each rival makes a random pause before its next try. These are the upper
+/// bounds, in ms, of the first pause, the second, and so on. If the call's tries have been slow, the bound is three
+/// times the time since the call began, but at most [`RIVALRY_AT_MOST`].
+const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
+const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
+/// If nodes refuse a password or certificate from a file, a new password or certificate may not be in the file yet. So
+/// a call with `--wait` repeats its first try, for at most this time.
+pub(crate) const ROTATION: Duration = Duration::from_secs(5);
+const ROTATION_RETRY: Duration = Duration::from_millis(200);
+
+impl Lock {
+    /// Re-enters a lease if the request asks for that, else takes the lock, else waits in line for as long as the
+    /// request says. `notify` gets reports while the call waits. `interrupted`: once this future returns an error, the
+    /// call ends with this error. A failed call leaves neither a lease nor a position in line on a node that answers.
+    ///
+    /// # Errors
+    /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
+    /// [`Error::GrantedTooLate`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when the lease to re-enter has ended;
+    /// [`Error::Usage`] when two addresses lead to the same node.
+    pub(crate) async fn acquire(
+        &mut self,
+        request: &Request,
+        notify: &mut dyn FnMut(&WaitReport),
+        interrupted: impl Future<Output = Error>,
+    ) -> Result<Lease, Error> {
+        let mut traces = Traces::new(self.locks.nodes.len());
+        let (acquired, patience) = tokio::select! {
+            biased;
+            error = interrupted => (Err(error), UNDO_TIMEOUT),
+            acquired = self.obtain(&mut traces, request, notify) => (acquired, self.node_timeout().clamp(UNDO_TIMEOUT, LONG_UNDO_TIMEOUT)),
+        };
+        if acquired.is_err() {
+            self.withdraw(&mut traces, Boot::now() + patience).await;
+        }
+        acquired
+    }
+
+    /// Re-enters a lease, else tries to take the lock, else waits in line. The caller may drop the future at any await.
+    /// After a drop or an error, `traces` lists everything that must be undone.
+    async fn obtain(
+        &mut self,
+        traces: &mut Traces,
+        request: &Request,
+        notify: &mut dyn FnMut(&WaitReport),
+    ) -> Result<Lease, Error> {
+        let start = Boot::now();
+        if let Some(lease) = self.reenter(traces, request).await? {
+            return Ok(lease);
+        }
+        let (denial, trouble) = match self.compete(traces, request, start).await {
+            Attempt::Granted(lease) => {
+                self.step_out(traces).await;
+                return Ok(*lease);
+            }
+            // A call that is part of the holder's job would wait in line for itself.
+            Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {
+                return Err(self.held_error(&denial.by, request, None));
+            }
+            Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),
+            Attempt::Denied(denial) => (*denial, None),
+            Attempt::Failure(error) => (Denial::default(), Some(error)),
+        };
+        self.wait_in_line(traces, request, start, denial, trouble, notify).await
+    }
+
+    /// Tries to take the lock. Repeats the try for a while if rivals have each got some of the nodes, or if nodes
+    /// refuse a password or certificate from a file (see [`ROTATION`]).
+    async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
+        // A call that does not wait needs no deadline here: the number of its tries is limited.
+        let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
+        let rotation_ends = start + ROTATION.min(request.wait);
+        let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
+        loop {
+            // Even the last try, at the end of the wait, has time for an answer. Without this time the message would be
+            // "timed out", and would not say who has the lock.
+            let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
+            let pause = match &attempt {
+                Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
+                Attempt::Denied(denial) if denial.split && !over.passed() => match rivalry.next() {
+                    Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
+                    None => return attempt,
+                },
+                _ => return attempt,
+            };
+            self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
+            sleep_until((Boot::now() + pause).min(over)).await;
+        }
+    }
+
+    /// True if nodes refuse the login, no other fault is final, and a password or certificate comes from a file.
+    fn may_be_rotated(&self, error: &Error) -> bool {
+        let Error::NoQuorum { faults, .. } = error else { return false };
+        self.locks.nodes.log_in_by_file()
+            && !error.can_heal()
+            && faults.iter().all(|(_, fault)| !fault.is_final() || fault.is_login())
+    }
+}

@@ -1,0 +1,306 @@
+//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections. So a
+//! restart at a job's end does no harm: the lock becomes free before the ttl ends, and the job counts as a success.
+
+use crate::error::Error;
+use crate::lock::history::run::{End, KeptErrors, RunOutcome};
+use crate::lock::lease::traces::LONG_UNDO_TIMEOUT;
+use crate::lock::lease::{Backing, Lease};
+use crate::lock::terms::token;
+use crate::lock::terms::token::BASE;
+use crate::lock::votes::quorum::Verdict;
+use crate::lock::wire::answer::{Answer, Outcome};
+use crate::lock::wire::ask::straggler_wait;
+use crate::lock::wire::fields::Args;
+use crate::lock::{Lock, scripts};
+use crate::redis::{Answers, Call, Fault, Reply};
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// redlock repeats a release for at most 5 s, or for one node timeout if the timeout is longer. `AGAIN_MS` in
+/// release.lua is the same time.
+const AGAIN_FOR: Duration = Duration::from_secs(5);
+/// The least pause before a release is sent again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The records of a run's end that fewer than q nodes could write. A field is a text: the first node that failed, and
+/// what this node said. A field is None if q nodes could write the record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unwritten {
+    /// The note of a success, for `--once-per`.
+    pub(crate) once: Option<String>,
+    /// The entry in the log.
+    pub(crate) log: Option<String>,
+}
+
+/// The content of a release.
+#[derive(Clone, Copy)]
+struct Release<'a> {
+    /// The token as the caller gave it.
+    token: &'a str,
+    /// The lease's own token.
+    stem: &'a str,
+    /// The hold to release; None: the newest.
+    hold: Option<&'a str>,
+    lease: Option<&'a Lease>,
+    /// The lock stays taken until this moment; None: the release frees the lock.
+    keep_until: Option<Boot>,
+    end: Option<End<'a>>,
+    /// The end of the lease's validity, after which a repetition is of no use; [`Boot::NEVER`] for a release by token.
+    until: Boot,
+}
+
+impl Lock {
+    /// Releases this process's hold of the lease, and tells how the run ended. `keep`: for this time the lock stays
+    /// taken; None: the release frees the lock. Returns the number of holds left. Has a deadline of its own.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if too many nodes lacked the lease, [`Error::NoQuorum`] if too few nodes answered.
+    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End<'_>) -> Result<u64, Error> {
+        let release = Release {
+            token: &lease.token,
+            stem: lease.stem(),
+            hold: Some(&lease.hold),
+            lease: Some(lease),
+            keep_until: keep.filter(|keep| keep.as_millis() > 0).map(|keep| Boot::now() + keep),
+            // A hold that re-entered the lease leaves nothing in the log.
+            end: Some(end).filter(|_| lease.is_outermost()),
+            until: lease.valid_until(),
+        };
+        self.release_by(release).await
+    }
+
+    /// Releases one hold of the lease: the hold that `token` names, else the newest. Returns the number of holds left.
+    /// `status`: the exit status of the work under the lease, for the memory; None: the caller tells no status.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] and [`Error::NoQuorum`].
+    pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
+        let (stem, hold) = token::split(token);
+        let newest = match hold {
+            // A node that missed a hold would release an older hold, so all nodes are told which hold to release.
+            None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
+            _ => None,
+        };
+        let hold = hold.or(newest.as_deref());
+        let end =
+            status.map(|status| End { outcome: Some(RunOutcome::Exited), code: Some(status.into()), ..End::UNUSED });
+        let release = Release { token, stem, hold, lease: None, keep_until: None, end, until: Boot::NEVER };
+        self.release_by(release).await
+    }
+
+    /// The request to release a hold that may have been entered.
+    pub(super) fn release_call(&self, stem: &str, hold: &str) -> Call {
+        self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold))
+    }
+
+    async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
+        let mut answers = self.send(&release).await;
+        // A release to a single node may name no hold. If the lease has several holds, such a release ends no hold, and
+        // the node answers with the newest hold. The next release names this hold.
+        let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
+        if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
+            let named = Release { stem: release.token, hold: Some(&hold), ..release };
+            answers = self.send(&named).await;
+        }
+        self.unwritten =
+            Unwritten { once: self.unwritten(&answers, "unnoted"), log: self.unwritten(&answers, "unwritten") };
+        let verdict = answers.verdict(is_done);
+        let is_lost = answers.is_denied(is_done);
+        if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
+            self.report_end(&release, end, &answers, is_lost).await;
+        }
+        if verdict != Verdict::Yes {
+            return Err(self.not_done(release.token, &answers, is_done));
+        }
+        // If a quorum has freed the lock, the holds on other nodes do not count. Otherwise the node with the most holds
+        // is right: another node may have missed a hold.
+        if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
+            return Ok(0);
+        }
+        Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
+    }
+
+    /// The first node that could not write a record of the run's end, with the reason. None if a quorum wrote the
+    /// record. `what`: the field of the answer in which a node gives the reason.
+    fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
+        let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
+        let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
+        (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
+    }
+
+    /// Sends the release to all nodes, and again to each node that fails or does not answer. Stops once the answers
+    /// decide, or the time is over. A node that has forgotten the lease in a restart counts as a node that released it.
+    async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
+        let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
+        let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
+        let pause = (self.locks.nodes.timeout / 3).max(PAUSE);
+        let cold = (0..count).any(|node| !self.locks.nodes.may_have_been_sent(node));
+        let mut answers = self.locks.nodes.unasked();
+        let mut faults = vec![None; count];
+        let (mut enough, mut is_repeated) = (None, false);
+        loop {
+            let round = Boot::now();
+            let pause = if enough.is_some() { PAUSE } else { pause };
+            let is_open = |node| answers.of(node).is_none_or(|answer| answer.is_err());
+            let calls = (0..count).map(|node| is_open(node).then(|| self.call_for(release, node).hedged(pause)));
+            let calls: Vec<Option<Call>> = calls.collect();
+            let patience = |answers: &Answers<Answer>| {
+                let done =
+                    answers.iter().filter(|(node, _, answer)| release.is_done(*node, answer, is_repeated)).count();
+                let denied = answers.replies().count() - done;
+                if done < quorum && denied + quorum <= count {
+                    return Boot::NEVER;
+                }
+                *enough.get_or_insert_with(|| {
+                    Boot::now() + straggler_wait(start, cold || answers.faults().next().is_some())
+                })
+            };
+            let deadline = until.min(round + pause);
+            self.locks.nodes.ask_more(&mut answers, |node| calls[node].as_ref(), deadline, patience).await;
+            for (node, fault) in answers.faults() {
+                faults[node] = Some(fault.clone());
+            }
+            let is_silent = answers.faults().any(|(_, fault)| matches!(fault, Fault::TimedOut | Fault::Slower));
+            let hopeless = answers.faults().filter(|(_, fault)| fault.is_final()).count() + quorum > count;
+            // A node whose connection has broken gets the release once more, even if the others have decided.
+            let is_cut = is_silent || answers.faults().any(|(_, fault)| *fault == Fault::Closed);
+            let is_enough = |enough: Boot| (is_repeated || !is_cut) && (enough.passed() || !is_silent);
+            if until.passed() || hopeless || enough.is_some_and(is_enough) {
+                break;
+            }
+            is_repeated = true;
+            sleep_until(until.min(round + PAUSE)).await;
+        }
+        for (node, answer) in answers.iter_mut() {
+            if release.is_done(node, answer, is_repeated) && answer.outcome != Outcome::StillHeld {
+                answer.outcome = Outcome::Released;
+            }
+        }
+        let unknown = |answer: &Answer| is_repeated && release.may_have_been_done_before(answer);
+        let answers = answers.discard_by_node(|node, answer| faults[node].clone().filter(|_| unknown(answer)));
+        self.locks.without_quarantined(answers)
+    }
+
+    fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
+        let &Release { stem, hold, lease, keep_until, end, .. } = release;
+        let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
+        let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
+        let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
+        // If redlock knows already that the lease is lost, the release tells this: a second request might not arrive.
+        let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
+        let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
+        match (lease, end) {
+            (Some(lease), Some(end)) if lease.entry.is_some() => {
+                let ended = Some(end.at.elapsed()).filter(|ended| ended.as_millis() > 0);
+                let args = lease.add_run_to(args, node).time("ended", ended);
+                self.call(&scripts::RELEASE, args.with_some("errors", release.kept_errors(false)))
+            }
+            (Some(_), _) => self.call(&scripts::RELEASE, args),
+            (None, _) => self.call_noted(&scripts::RELEASE, stem, args),
+        }
+    }
+
+    /// Reports the end of the run to each node that lacks the lease. Such a node cannot know whether the lease is lost:
+    /// other nodes may have the lease. `is_lost`: so many nodes lack the lease that no quorum had it. If the lease is
+    /// lost, and nodes may have noted a success for `--once-per`, all nodes get the report.
+    async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
+        let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
+        let is_loss = is_lost && end.is_loss_if_gone();
+        let all_hear = is_loss && release.is_once();
+        let hears = |answer: &Answer| all_hear || !is_done(answer);
+        let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
+        let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
+        let args = args.with_some("code", end.code).time("ended", end.at.elapsed()).flag("once", release.is_once());
+        let args = args.with_some("errors", release.kept_errors(is_loss));
+        let call = |node| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node));
+        let calls: BTreeMap<usize, Call> =
+            answers.iter().filter(|(_, _, answer)| hears(answer)).map(|(node, ..)| (node, call(node))).collect();
+        if calls.is_empty() {
+            return;
+        }
+        let mut heard = self.locks.nodes.unasked::<Answer>();
+        let soon = Boot::now() + LONG_UNDO_TIMEOUT;
+        self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
+    }
+
+    /// The newest hold of the lease, by the votes of the nodes; if no node names a hold, the hold that took the lease.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
+        let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        // A hold is entered on a quorum, so most nodes name the newest hold. `entered` only breaks ties: each server
+        // takes this time from its own clock.
+        let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
+        let votes = |hold: &Reply| answers.count(|other| other.get("hold") == hold);
+        let newest = named.max_by_key(|newest| (votes(newest.get("hold")), newest.count("entered")));
+        Ok(newest.and_then(|newest| newest.text("hold")).unwrap_or(BASE).to_owned())
+    }
+}
+
+impl Release<'_> {
+    /// True if this release reports a success that counts for `--once-per`.
+    fn is_once(&self) -> bool {
+        self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
+    }
+
+    /// The job's error output for the log, as JSON. None if there is no such output, or if the run has succeeded
+    /// without a loss. `is_loss`: the lease was lost.
+    fn kept_errors(&self, is_loss: bool) -> Option<String> {
+        let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
+        let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };
+        serde_json::to_string(&kept).ok()
+    }
+
+    /// True if the node has carried out the release, or has forgotten the lease. `is_repeated`: the release was sent
+    /// more than once. In this case the node may have carried out an earlier copy than the copy that it answers.
+    fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
+        match answer.outcome {
+            Outcome::Gone if self.is_forgotten(node, answer) => true,
+            // Another process may have released the lease by its token, and told an end. The log keeps this end.
+            Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
+            _ => is_done(answer),
+        }
+    }
+
+    /// True if the node lacks the lease, and the node's log does not show why. An earlier copy of this release may have
+    /// ended the lease.
+    fn may_have_been_done_before(&self, answer: &Answer) -> bool {
+        let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
+        !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
+    }
+
+    /// True if the node has restarted empty since it confirmed the lease, and the job ended within the lease. Such a
+    /// restart costs the job nothing.
+    fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
+        let Some(lease) = self.lease else { return false };
+        let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);
+        let Backing { run, .. } = &lease.backing[node];
+        in_time && !knows_run(answer) && run.is_some() && answer.run_id.is_some() && *run != answer.run_id
+    }
+}
+
+fn is_done(answer: &Answer) -> bool {
+    matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
+}
+
+/// True if the node lacks the lease, but its memory has the lease's run.
+fn knows_run(answer: &Answer) -> bool {
+    matches!(answer.text("known"), Some("known" | "ended"))
+}
+
+/// True if a release has told the end of the lease's run, and the log has this end.
+fn knows_end(answer: &Answer) -> bool {
+    answer.text("known") == Some("ended")
+}
+
+/// True if the log does not show the run, but may have had it: the log was cut, or cannot be read.
+fn may_have_forgotten(answer: &Answer) -> bool {
+    answer.text("known") == Some("unsure")
+}

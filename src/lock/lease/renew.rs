@@ -1,0 +1,200 @@
+//! One round of renewal: asks all nodes, and gives the lease again to nodes that have forgotten it (`recreate.rs`).
+
+use crate::error::now_held_by;
+use crate::lock::lease::{DEFAULT_TTL, Lease};
+use crate::lock::terms::holder::Obstacle;
+use crate::lock::votes::quorum::less_drift;
+use crate::lock::votes::recreate;
+use crate::lock::votes::recreate::{Judgement, NodeReport, Round};
+use crate::lock::wire::answer::{Answer, Outcome};
+use crate::lock::{Lock, scripts};
+use crate::redis::{Answers, Call, Fault};
+use crate::sys::clock::Boot;
+use crate::text::safe;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The time from the last confirmation of a lease to the next renewal, in `redlock run` and in a guard. The holder
+/// hears of a revocation within that time, if the nodes answer.
+pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_secs(10))
+}
+
+/// The limits of one try to renew.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    /// The end of the wait for answers. After the wait, nodes that have forgotten the lease get the lease again. This
+    /// second part of the try may take as long as the wait.
+    pub(crate) give_up: Boot,
+    /// After this time without an answer (later in a slow network), a node is asked over another connection too.
+    pub(crate) pause: Duration,
+}
+
+/// The result of one try to renew.
+#[derive(Debug)]
+pub(crate) enum Renewal {
+    /// A quorum of nodes has extended the lease, or was given the lease again.
+    Confirmed,
+    /// No quorum extended the lease in time, and no loss is proven. `faults` has a text for each failing node
+    /// ("10.0.0.1:6379 timed out"). If no node failed, its only text says that too few nodes have the lease. `silent`:
+    /// the failing nodes have merely not answered yet. `soon`: the next try may follow after a shorter pause.
+    Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
+    /// When the answers came, the lease could have expired already. So the answers do not count.
+    TooLate,
+    /// The lease is lost. The text is the reason that a node gives: `it was revoked by …`.
+    Lost(String),
+    /// The lease was released by its token: a node has recorded the release.
+    Released,
+}
+
+impl Lock {
+    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the end of validity. A
+    /// node that has forgotten the lease gets the lease again if that is safe (`recreate.rs`).
+    ///
+    /// May be dropped at any await: all confirmations so far are in the lease.
+    pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
+        let start = Boot::now();
+        let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
+        let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).hedged(this.pause);
+        let answers = self.locks.nodes.ask(&call, this.give_up, |new| count_restored(lease, new, moved)).await;
+        if answers.replies().any(|answer| answer.outcome == Outcome::Released) {
+            return Renewal::Released;
+        }
+        self.locks.cover(&answers);
+        let judgement = self.judge_answers(lease, &answers, start, moved);
+        let patience = this.give_up.since(start);
+        let restored = self.restore(lease, &answers, &judgement, patience, moved).await;
+        let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
+        // If no node says why the lease is gone, the lease has merely run out.
+        if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
+            return Renewal::Lost(what);
+        }
+        let extended =
+            answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.outcome == Outcome::Extended);
+        if !lost && extended.map(|(node, ..)| node).collect::<BTreeSet<_>>().len() >= self.locks.quorum() {
+            return Renewal::Confirmed;
+        }
+        let mut faults: Vec<String> =
+            answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node))).collect();
+        let silent = !faults.is_empty() && answers.faults().all(|(_, fault)| *fault == Fault::TimedOut);
+        if faults.is_empty() && lost {
+            return Renewal::TooLate;
+        }
+        if faults.is_empty() {
+            faults.push("too few nodes have it".to_owned());
+        }
+        let soon = answers.faults().any(|(_, fault)| fault.heals_soon()) || !judgement.recreate.is_empty();
+        Renewal::Unconfirmed { faults, silent, soon }
+    }
+
+    /// Judges the answers of a round together. If the lease is not lost, but the end of its validity has changed, calls
+    /// `moved`.
+    fn judge_answers(
+        &self,
+        lease: &mut Lease,
+        answers: &Answers<Answer>,
+        start: Boot,
+        moved: &mut dyn FnMut(&Lease),
+    ) -> Judgement<String> {
+        let mut reports = vec![NodeReport::Silent; answers.nodes()];
+        for (node, sent, answer) in answers.iter() {
+            reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
+        }
+        // A slow node's answer may belong to a request of an earlier round. If so, `sent` is the time of this request.
+        let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
+        let before = lease.valid_until();
+        let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
+        if !judgement.lost && lease.valid_until() != before {
+            moved(lease);
+        }
+        judgement
+    }
+
+    /// The report about one node's answer to a renewal, for [`recreate::judge`]. `until`: the moment until which the
+    /// node backs the lease, if the node has extended the lease.
+    fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
+        let run = answer.run_id.clone();
+        match answer.outcome {
+            Outcome::Extended => NodeReport::Confirmed { until, run },
+            Outcome::Gone => {
+                NodeReport::Gone { run, quarantined: !self.locks.quarantine.left(answer.uptime).is_zero() }
+            }
+            Outcome::Revoked => NodeReport::Revoked,
+            Outcome::Other | Outcome::Higher => NodeReport::Another,
+            _ => NodeReport::Silent,
+        }
+    }
+
+    /// Gives the lease again to each node that the judgement names, if the node has not restarted since its answer.
+    /// If the lease is not lost, enters the hold again on nodes that have forgotten only the hold. Both requests must
+    /// arrive before the release.
+    async fn restore(
+        &mut self,
+        lease: &mut Lease,
+        answers: &Answers<Answer>,
+        judgement: &Judgement<String>,
+        patience: Duration,
+        moved: &mut dyn FnMut(&Lease),
+    ) -> Answers<Answer> {
+        let mut calls = vec![None; answers.nodes()];
+        for (node, _, answer) in answers.iter().filter(|_| !judgement.lost) {
+            if answer.fields.has("forgotten") {
+                let args = lease.args().with("hold", &lease.hold).time("default", DEFAULT_TTL);
+                calls[node] = Some(self.call(&scripts::ENTER, args).in_order());
+            }
+        }
+        for (node, run) in &judgement.recreate {
+            calls[*node] = Some(self.recreate_call(lease, run.as_deref()));
+        }
+        let deadline = Boot::now() + patience;
+        self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
+    }
+
+    /// The request that gives the lease again to a node that has forgotten the lease. `run`: the run_id that the server
+    /// told; none if INFO is refused. If the server has another run_id by now, the node refuses the request.
+    fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
+        let owner = lease.owner.add_to(lease.args());
+        let args = owner
+            .with("hold", &lease.hold)
+            .with("fence", lease.fencing_token)
+            .with_some("run_id", run)
+            .flag("alone", self.locks.nodes.len() == 1)
+            .time("held", lease.since.elapsed())
+            .with_some("entry", lease.entry.as_ref())
+            .with_some("newest", lease.newest);
+        self.call(&scripts::RECREATE, args).in_order()
+    }
+
+    /// The fate of a lost lease, from the most informative answer; none if no answer tells the fate.
+    fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
+        let fates = answers.filter_map(|(node, _, answer)| fate(&self.locks.nodes.name(node), answer));
+        fates.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
+    }
+}
+
+/// The fate of a lost lease as this node tells it, and a rank: 0 is the most informative fate. None if the node's
+/// answer tells of no loss.
+fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
+    Some(match (answer.outcome, &answer.by) {
+        (Outcome::Revoked, _) => {
+            (0, format!("it was revoked by {} ({node})", safe(answer.text("by").unwrap_or_default())))
+        }
+        (Outcome::Other, Some(Obstacle::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
+        (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
+        (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
+        _ => return None,
+    })
+}
+
+/// Records which nodes have extended or re-created the lease. Such a node backs the lease for the ttl less drift, from
+/// the moment at which the request was sent. Returns [`Boot::NEVER`]: the caller waits for all answers.
+fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
+    let before = lease.valid_until();
+    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {
+        recreate::confirm(&mut lease.backing, node, sent + less_drift(lease.ttl), by.run_id.clone(), Boot::now());
+    }
+    if lease.valid_until() != before {
+        moved(lease);
+    }
+    Boot::NEVER
+}

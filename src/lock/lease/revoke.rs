@@ -1,0 +1,125 @@
+//! Ends the leases of others: safely, or at once.
+
+use crate::error::{Error, NotOurs};
+use crate::lock::terms::holder::Holder;
+use crate::lock::terms::owner::user_at_host;
+use crate::lock::view::status::{State, Status, View};
+use crate::lock::votes::quorum::Verdict;
+use crate::lock::wire::answer::{Answer, Outcome};
+use crate::lock::wire::fields::Args;
+use crate::lock::{Lock, Newest, scripts};
+use crate::redis::{Answers, Reply};
+use std::collections::BTreeSet;
+
+/// The result of ending others' leases.
+#[derive(Debug)]
+pub(crate) struct Revocation {
+    pub(crate) holders: Vec<Holder>,
+    /// True if the leases have ended. If false, the leases can no longer be extended: each lease ends when its redlock
+    /// has stopped the job, at the latest when the lease runs out.
+    pub(crate) is_free: bool,
+    /// The number of `--newest` that a free lock has forgotten; none if the lock was not free.
+    pub(crate) forgot: Option<Newest>,
+    /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
+    pub(crate) missed: Vec<String>,
+}
+
+impl Lock {
+    /// Ends the leases of others: safely, or at once with `force`. With an empty `token_prefix`, ends all leases; else
+    /// the only lease whose token begins with the prefix. A lease does not count if only a minority of nodes has it.
+    /// With `force` and an empty prefix, a free lock forgets its number of `--newest`.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if there is no such lease, and no number to forget; [`Error::Usage`] if several tokens begin
+    /// with `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
+    pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
+        let mut status = self.inspect(View::REVOCATION, None).await?;
+        if let Some(error) = status.unanswered.take() {
+            return Err(error);
+        }
+        let forgets = status.state == State::Free && force && token_prefix.is_empty();
+        if matches!(status.state, State::Free | State::Reserved) && !forgets {
+            return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
+        }
+        let token = self.token_to_revoke(token_prefix, &status).await?;
+        let mut args = Args::default().with("by", user_at_host()).flag("force", force).flag("free", forgets);
+        if let Some(token) = token {
+            args = args.with_bytes("token", &token);
+        }
+        let call = self.call(&scripts::REVOKE, args);
+        let is_done = |answer: &Answer| matches!(answer.outcome, Outcome::Revoked | Outcome::Released);
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
+        let missed: Vec<String> = missed.collect();
+        if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
+            return self.forgotten(&answers, missed);
+        }
+        // In order of importance: the result is the first of these outcomes that any node has answered.
+        let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
+        let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
+        let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
+            return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
+        };
+        match word {
+            Outcome::Revoked | Outcome::Released => {
+                let is_free = word == Outcome::Released;
+                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot: None, missed })
+            }
+            Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
+            _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
+        }
+    }
+
+    /// The token of the lease to end: the only token that begins with `prefix`. With an empty `prefix`, the only token;
+    /// None if the lock has several leases, or no lease.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with `prefix`, and [`Error::NoQuorum`].
+    async fn token_to_revoke(&mut self, prefix: &str, status: &Status) -> Result<Option<Vec<u8>>, Error> {
+        let holders = status.holders();
+        let mut tokens = match holders {
+            _ if !prefix.is_empty() && status.is_cut() => self.find(prefix).await?,
+            _ => holders.iter().filter(|one| one.begins_with(prefix)).map(|one| one.token.clone()).collect(),
+        };
+        match tokens.len() {
+            1 if !(prefix.is_empty() && status.is_cut()) => Ok(tokens.pop()),
+            0 if !(holders.is_empty() && prefix.is_empty()) => {
+                Err(self.not_ours(prefix, NotOurs::OtherToRevoke(status.held())))
+            }
+            _ if prefix.is_empty() => Ok(None),
+            count => Err(Error::Usage(format!(
+                "the tokens of {count} leases on {:?} begin with {prefix:?}; give more of the token",
+                self.name
+            ))),
+        }
+    }
+
+    /// The result when a free lock has forgotten its number of `--newest`.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if no node had a number.
+    fn forgotten(&self, answers: &Answers<Answer>, mut missed: Vec<String>) -> Result<Revocation, Error> {
+        let forgot = Newest::largest(answers).ok_or_else(|| self.not_ours("", NotOurs::NoneToRevoke))?;
+        let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
+        missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
+        Ok(Revocation { holders: Vec::new(), is_free: true, forgot: Some(forgot), missed })
+    }
+
+    /// The tokens that begin with `prefix`, for a lock that has too many holders to list.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    async fn find(&mut self, prefix: &str) -> Result<Vec<Vec<u8>>, Error> {
+        let call = self.call(&scripts::FIND, Args::default().with("prefix", prefix));
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) != Verdict::Open).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        let found: BTreeSet<&[u8]> =
+            answers.replies().flat_map(|answer| answer.get("tokens").items()).filter_map(Reply::as_bytes).collect();
+        Ok(found.into_iter().map(<[u8]>::to_vec).collect())
+    }
+}

@@ -1,0 +1,186 @@
+//! The traces that a try to get a lock may have left on the nodes, and how they are undone.
+//!
+//! A failed try is undone by a request, but this request may be lost with its connection. So redlock remembers the try
+//! for each node until the node confirms the undo. The next request that takes the lock or leaves the line has the
+//! token of the failed try, and undoes this try (take.lua, undo.lua).
+
+use crate::lock::wire::answer::{Answer, Outcome};
+use crate::lock::wire::fields::Args;
+use crate::lock::{Lock, scripts};
+use crate::redis::{Answers, Call, Fault, Nodes};
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// How long redlock waits for nodes that undo a try. A signal has to end redlock within 100 ms. redlock must not close
+/// a connection at once: a server that cannot send the answer to a try does not read the request that undoes the try.
+pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
+/// The longest time that redlock waits for nodes to undo a failed try, or to note a run's end. A node that hangs delays
+/// the caller by up to 1 s. After a signal, the longest time is [`UNDO_TIMEOUT`].
+pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before a request is sent again to a node that refuses connections.
+const REFUSED: Duration = Duration::from_millis(400);
+/// The most tries to remember for one node. The limit keeps requests short, since a request has the tokens of all these
+/// tries.
+const MOST_EARLIER: usize = 8;
+/// How long [`Lock::step_out`] waits for the answers that it does not need.
+const STEP_OUT: Duration = Duration::from_millis(20);
+
+/// The possible remains of tries on the nodes.
+#[derive(Debug, Default)]
+pub(in crate::lock) struct Traces {
+    /// The token of the latest try. Each try has a token of its own, so that a late answer cannot be taken for the
+    /// answer to another try.
+    token: Option<String>,
+    /// The name in the queue, if the caller queues.
+    pub(in crate::lock) waiter: Option<String>,
+    /// The ticket in the queue, once the caller has one.
+    pub(in crate::lock) ticket: Option<String>,
+    /// The slot for which the next try asks; None: a random slot, or no slot if the lock has none.
+    pub(super) slot: Option<u32>,
+    /// For each node, true if the node may have granted the latest try.
+    may_have_it: Vec<bool>,
+    /// For each node, the tokens of earlier tries that the node may have granted, the latest last.
+    earlier: Vec<Vec<String>>,
+    /// The hold that was added to a lease: the token of the lease, and the id of the hold.
+    pub(super) hold: Option<(String, String)>,
+    /// The time at which the first try began.
+    began: Option<Boot>,
+}
+
+impl Traces {
+    pub(super) fn new(nodes: usize) -> Traces {
+        let (may_have_it, earlier) = (vec![false; nodes], vec![Vec::new(); nodes]);
+        Traces { may_have_it, earlier, began: Some(Boot::now()), ..Traces::default() }
+    }
+
+    /// The time since the first try began.
+    pub(super) fn waited(&self) -> Duration {
+        self.began.map(Boot::elapsed).unwrap_or_default()
+    }
+
+    /// Begins the next try, with this token.
+    pub(super) fn begin(&mut self, token: String, nodes: &Nodes) {
+        if let Some(last) = self.token.replace(token) {
+            for (node, earlier) in self.earlier.iter_mut().enumerate() {
+                if self.may_have_it[node] && nodes.may_have_been_sent(node) {
+                    if earlier.len() == MOST_EARLIER {
+                        earlier.remove(0);
+                    }
+                    earlier.push(last.clone());
+                }
+            }
+        }
+        self.may_have_it.fill(true);
+    }
+
+    /// Takes in the answers to the latest try.
+    pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
+        for (node, _, take) in answers.iter() {
+            self.may_have_it[node] = take.outcome == Outcome::Granted;
+            // The node has executed the latest request, which also undoes the earlier tries.
+            self.earlier[node].clear();
+        }
+        for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
+            self.may_have_it[node] = false;
+        }
+    }
+
+    pub(super) fn add_to(&self, args: Args) -> Args {
+        let Traces { token, waiter, ticket, .. } = self;
+        args.with_some("token", token.as_ref())
+            .with_some("waiter", waiter.as_ref())
+            .with_some("ticket", ticket.as_ref())
+    }
+
+    /// Adds the tries that this node still has to undo.
+    pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
+        args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
+    }
+
+    /// True if this node still has to undo an earlier try.
+    pub(super) fn has_earlier(&self, node: usize) -> bool {
+        !self.earlier[node].is_empty()
+    }
+}
+
+impl Lock {
+    /// Undoes a grant by fewer than q nodes, and keeps the position in line. Calls no waiter: a called waiter would get
+    /// no quorum either.
+    pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
+        let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
+        let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
+        let answers = self.undo(calls, Boot::now() + UNDO_TIMEOUT).await;
+        for (node, ..) in answers.iter() {
+            traces.may_have_it[node] = false;
+        }
+    }
+
+    /// Undoes all traces: a grant, a position in line, a hold. Until the time `until`, repeats the requests to nodes
+    /// that have not answered. After a withdrawal, the waiter must not use the same name in the queue again.
+    pub(in crate::lock) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
+        let nodes = self.locks.nodes.len();
+        if let Some((stem, hold)) = &traces.hold {
+            let call = self.release_call(stem, hold).on_same_connection();
+            self.undo(vec![Some(call); nodes], until).await;
+        }
+        if traces.token.is_none() && traces.waiter.is_none() {
+            return;
+        }
+        let concerns = |node: usize| traces.waiter.is_some() || traces.may_have_it[node] || traces.has_earlier(node);
+        let args = |node| traces.add_earlier_to(traces.add_to(Args::default()), node);
+        let calls =
+            (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).on_same_connection()));
+        let calls = calls.collect();
+        let answers = self.undo(calls, until).await;
+        for (node, ..) in answers.iter() {
+            traces.may_have_it[node] = false;
+            traces.earlier[node].clear();
+        }
+    }
+
+    /// After a grant by a quorum, leaves the line. Undoes earlier tries on the nodes that may still have these tries.
+    pub(in crate::lock) async fn step_out(&mut self, traces: &Traces) {
+        let nodes = self.locks.nodes.len();
+        let waits = traces.waiter.is_some() && nodes > 1;
+        let args = |node| {
+            let args = Args::default().with_some("waiter", traces.waiter.as_ref());
+            (waits || traces.has_earlier(node)).then(|| traces.add_earlier_to(args, node))
+        };
+        let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).on_same_connection()));
+        let calls: Vec<Option<Call>> = calls.collect();
+        let asked = calls.iter().flatten().count();
+        if asked == 0 {
+            return;
+        }
+        let enough = asked.min(self.locks.quorum());
+        let (soon, deadline) = (Boot::now() + STEP_OUT, self.locks.nodes.deadline());
+        let deadline = if waits { deadline } else { soon };
+        let patience = |left: &Answers<Answer>| if left.replies().count() >= enough { soon } else { Boot::NEVER };
+        let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
+    }
+
+    /// Sends each node its call, if an earlier request may have reached the node. Repeats the call over new connections
+    /// until the node answers, or the time `until` has come.
+    async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
+        let nodes = &mut self.locks.nodes;
+        for (node, call) in calls.iter_mut().enumerate() {
+            call.take_if(|_| !nodes.may_have_been_sent(node));
+        }
+        let mut answers = nodes.unasked();
+        loop {
+            let again = until.min(Boot::now() + UNDO_TIMEOUT);
+            nodes.ask_more(&mut answers, |node| calls[node].as_ref(), again, |_| Boot::NEVER).await;
+            for (node, call) in calls.iter_mut().enumerate() {
+                let is_answered =
+                    answers.of(node).is_some_and(|answer| answer.map_or_else(|fault| !fault.leaves_open(), |_| true));
+                *call = call.take().filter(|_| !is_answered).map(|call| call.hedged(UNDO_TIMEOUT));
+            }
+            if again == until || calls.iter().all(Option::is_none) {
+                return answers;
+            }
+            let is_refused = answers.faults().any(|(_, fault)| matches!(fault, Fault::Unreachable(_)));
+            sleep_until(until.min(if is_refused { again + REFUSED } else { again })).await;
+        }
+    }
+}

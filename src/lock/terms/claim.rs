@@ -1,0 +1,77 @@
+//! The ways in which leases share a lock.
+
+use serde::{Serialize, Serializer};
+
+/// The claim of a lease on its lock. An exclusive lease holds the lock alone. Shared leases can hold the lock together.
+/// Different slots can hold the lock together if their limits are equal. `fits` in line.lua decides this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Claim {
+    #[default]
+    Exclusive,
+    Shared,
+    /// One of this many slots.
+    Slots(u32),
+}
+
+impl Claim {
+    /// The name of the claim in the scripts.
+    pub(in crate::lock) fn word(self) -> String {
+        match self {
+            Claim::Exclusive => "exclusive".to_owned(),
+            Claim::Shared => "shared".to_owned(),
+            Claim::Slots(limit) => format!("slots:{limit}"),
+        }
+    }
+
+    pub(super) fn of(word: &str) -> Option<Claim> {
+        match word.split_once(':') {
+            None if word == "exclusive" => Some(Claim::Exclusive),
+            None if word == "shared" => Some(Claim::Shared),
+            Some(("slots", limit)) => limit.parse().ok().map(Claim::Slots),
+            _ => None,
+        }
+    }
+
+    /// The first letter of a waiter's name: it tells the scripts the claim. Empty for an exclusive claim.
+    pub(super) fn initial(self) -> &'static str {
+        match self {
+            Claim::Exclusive => "",
+            Claim::Shared => "s",
+            Claim::Slots(_) => "p",
+        }
+    }
+
+    /// The number of slots if the claim is a slot, else none.
+    pub(crate) fn limit(self) -> Option<u32> {
+        match self {
+            Claim::Slots(limit) => Some(limit),
+            _ => None,
+        }
+    }
+}
+
+/// The claim as `mode` in JSON, in one word; the limit is a field of its own.
+impl Serialize for Claim {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match self {
+            Claim::Exclusive => "exclusive",
+            Claim::Shared => "shared",
+            Claim::Slots(_) => "slots",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_scripts_are_read_as_they_are_written() {
+        for claim in [Claim::Exclusive, Claim::Shared, Claim::Slots(1), Claim::Slots(10_000)] {
+            assert_eq!(Claim::of(&claim.word()), Some(claim));
+        }
+        for word in ["", "slots", "slots:", "slots:x", "shared:1"] {
+            assert_eq!(Claim::of(word), None, "{word}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The holders of a lock: the answer of each node, and the agreement of the majority.
+
+use crate::lock::terms::claim::Claim;
+use crate::lock::terms::owner::Owner;
+use crate::lock::terms::token;
+use crate::lock::votes::quorum::reached;
+use crate::redis::Reply;
+use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::time::Duration;
+
+/// A holder of a lock, from the lock's key and the owner record. For a lock of another library only the token and the
+/// rest of the lease are known.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Holder {
+    /// The token of the lease. The token of another library may be any bytes, of any length: this field has the first
+    /// 128 bytes, or for a revocation all bytes.
+    #[serde(rename = "token_prefix", serialize_with = "shown")]
+    pub(crate) token: Vec<u8>,
+    #[serde(skip)]
+    pub(crate) claim: Claim,
+    /// The holder's slot, if the lock has slots.
+    pub(crate) slot: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
+    /// Time since 1970 by the server's clock.
+    #[serde(serialize_with = "date")]
+    pub(crate) acquired_at: Option<Duration>,
+    #[serde(rename = "held_ms", serialize_with = "ms")]
+    pub(crate) held: Option<Duration>,
+    pub(crate) fencing_token: Option<u64>,
+    pub(crate) holds: Option<u64>,
+    /// The ttl with which the lease was taken.
+    #[serde(rename = "ttl_ms", serialize_with = "ms")]
+    pub(crate) ttl: Option<Duration>,
+    /// The time left of the lease. None if the lease never expires, or if the time is not known.
+    #[serde(rename = "lease_ms", serialize_with = "ms")]
+    pub(crate) lease: Option<Duration>,
+    /// The ttl that renewals ask for; zero if nothing renews the lease, none if that is not known.
+    #[serde(rename = "renewal_ms", serialize_with = "ms")]
+    pub(crate) renewal: Option<Duration>,
+    /// The time since the job ended, for a lock that is kept for a while (`--hold-at-least`).
+    #[serde(skip)]
+    pub(crate) kept: Option<Duration>,
+    /// The name of the lease's revoker: `deploy@web-3`.
+    #[serde(skip)]
+    pub(crate) revoked: Option<String>,
+}
+
+/// The obstacle to a take.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Obstacle {
+    Leases(Leases),
+    /// The key has a type that no lock has. The field is the key's remaining time; none if the key never expires.
+    OtherType(Option<Duration>),
+    /// The lock has room, but is reserved: for a waiter, or for the holder that had the lock before a restart. The
+    /// field is the rest of the reservation; none if the rest is not known.
+    Reserved(Option<Duration>),
+    #[default]
+    Unknown,
+}
+
+/// The leases on a lock, at least one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases {
+    /// The holders that the nodes named: all holders of the lock, or some of many.
+    pub(crate) holders: Vec<Holder>,
+    /// The number of all holders.
+    pub(crate) count: u64,
+    /// The time until the first of all leases runs out, unless that lease is extended. None if the node did not tell
+    /// this time: in this case only the ends of the leases in `holders` are known.
+    pub(in crate::lock) next: Option<Duration>,
+}
+
+/// Continues "held by …": "deploy@web-3, pid 4121 (nightly)".
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.owner.who(true), self.short_token().as_str()) {
+            (Some(who), _) => f.write_str(&who),
+            (None, "") => f.write_str("another program"),
+            (None, token) => write!(f, "another program (the key's value begins with \"{token}\")"),
+        }
+    }
+}
+
+impl Holder {
+    pub(super) fn read(fields: &Reply) -> Holder {
+        let token = fields.get("value").as_bytes().unwrap_or_default().to_vec();
+        let lease = fields.get("left").as_time();
+        let claim = fields.get("claim").as_text().and_then(Claim::of).unwrap_or_default();
+        let slot = fields.get("slot").as_small_count();
+        if !fields.has("token") {
+            return Holder { token, claim, slot, lease, ..Holder::default() };
+        }
+        let micros = |name: &str| fields.get(name).as_count().map(Duration::from_micros);
+        let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
+        let ttl = fields.get("ttl").as_time();
+        let kept = fields.has("kept").then(|| ago("kept").unwrap_or_default());
+        let holds = fields.get("holds").as_count();
+        let renewal = match fields.get("renewal").as_time().or(ttl) {
+            _ if kept.is_some() => Some(Duration::ZERO),
+            // A job has re-entered this lease of acquire, and renews it. The record does not have the job's ttl.
+            Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
+            renewal => renewal,
+        };
+        let text = |name: &str| fields.get(name).as_text().map(|text| text.chars().take(256).collect::<String>());
+        Holder {
+            token,
+            claim,
+            slot,
+            owner: Owner {
+                host: Some(text("host").unwrap_or_default()),
+                pid: fields.get("pid").as_count(),
+                user: text("user"),
+                label: text("label").filter(|label| !label.is_empty()),
+            },
+            acquired_at: micros("since"),
+            held: ago("since"),
+            fencing_token: fields.get("fence").as_count(),
+            holds,
+            ttl,
+            lease,
+            renewal,
+            kept,
+            revoked: text("revoked"),
+        }
+    }
+
+    /// True if redlock took the lock, and not another library.
+    pub(crate) fn has_record(&self) -> bool {
+        self.owner.host.is_some()
+    }
+
+    /// The part of the token that may be shown, safe for a terminal.
+    pub(crate) fn short_token(&self) -> String {
+        escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
+    }
+
+    /// The owner without the pid: "deploy@web-3 (nightly)"; for an unknown owner, the same words as Display.
+    pub(crate) fn in_short(&self) -> String {
+        self.owner.who(false).unwrap_or_else(|| self.to_string())
+    }
+
+    /// True if the holder's token begins with this text.
+    pub(crate) fn begins_with(&self, text: &str) -> bool {
+        self.token.starts_with(text.as_bytes())
+    }
+
+    /// True if the token names this holder's lease, or a hold of that lease.
+    pub(crate) fn has(&self, token: &str) -> bool {
+        let stem = |token| token::split(token).0.to_owned();
+        std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
+    }
+
+    /// The larger of the lease's ttl and its rest; zero if neither is known.
+    pub(crate) fn longest(&self) -> Duration {
+        self.ttl.max(self.lease).unwrap_or_default()
+    }
+
+    /// One holder from `same`, the answers of several nodes about the holder's lease. The lease lasts for as long as
+    /// `needed` nodes have it.
+    pub(in crate::lock) fn agreed(same: &[&Holder], needed: usize) -> Holder {
+        // The record with the highest fencing token is the newest.
+        let best =
+            same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
+        // A lease without a known end counts as the longest.
+        let left = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
+        let lease = reached(left, needed).filter(|&left| left < Duration::MAX);
+        Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..best }
+    }
+}
+
+impl Obstacle {
+    /// Reads the holders of a lock that is not free, or another obstacle.
+    pub(in crate::lock) fn read(answer: &Reply) -> Obstacle {
+        let told = answer.get("holders").items();
+        if let Some(other) = told.iter().find(|holder| holder.has("type")) {
+            return Obstacle::OtherType(other.get("left").as_time());
+        }
+        let mut holders: Vec<Holder> = Vec::new();
+        for holder in told.iter().map(Holder::read) {
+            // A holder may be in the answer twice: as one of the first holders, and as the holder named in the request.
+            if holders.iter().all(|known| known.token != holder.token) {
+                holders.push(holder);
+            }
+        }
+        let count = answer.get("members").as_count().unwrap_or(0).max(holders.len() as u64);
+        Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
+    }
+
+    /// The named holders; empty for another obstacle.
+    pub(crate) fn holders(&self) -> &[Holder] {
+        match self {
+            Obstacle::Leases(leases) => &leases.holders,
+            _ => &[],
+        }
+    }
+
+    /// True if leases of these tokens block a waiter. On a lock with slots, all leases must be of these tokens. On any
+    /// other lock, one lease of these tokens suffices.
+    pub(in crate::lock) fn is_held_by(&self, tokens: &[String]) -> bool {
+        let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
+        match self {
+            Obstacle::Leases(leases) if matches!(self.claim(), Claim::Slots(_)) => {
+                leases.holders.iter().filter(|holder| is_theirs(holder)).count() as u64 == leases.count
+            }
+            _ => self.holders().iter().any(is_theirs),
+        }
+    }
+
+    /// The claim of all the leases; exclusive for any other obstacle.
+    pub(crate) fn claim(&self) -> Claim {
+        self.holders().first().map(|holder| holder.claim).unwrap_or_default()
+    }
+
+    /// True if the obstacle has no expiry, so that waiting is in vain: the key of another library, or of another type.
+    pub(crate) fn never_ends(&self) -> bool {
+        let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
+        lease_never_ends || matches!(self, Obstacle::OtherType(None))
+    }
+
+    /// The time until the obstacle may end, unless a lease is extended. None if the obstacle never ends, or if its end
+    /// is not known.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        match self {
+            Obstacle::Leases(Leases { holders, next, .. }) => {
+                next.or_else(|| holders.iter().filter_map(|holder| holder.lease).min())
+            }
+            Obstacle::OtherType(left) | Obstacle::Reserved(left) => *left,
+            Obstacle::Unknown => None,
+        }
+    }
+
+    /// True if two nodes show the same obstacle. If both show leases, one common lease suffices. Otherwise both must
+    /// show the same kind of obstacle.
+    fn is(&self, other: &Obstacle) -> bool {
+        match (self, other) {
+            (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {
+                ours.holders.iter().any(|holder| theirs.holders.iter().any(|their| their.token == holder.token))
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// The holders that the nodes name, grouped by lease; a token and a slot identify a lease.
+pub(in crate::lock) fn leases<'a>(obstacles: &[&'a Obstacle]) -> Vec<Vec<&'a Holder>> {
+    let mut leases: Vec<Vec<&Holder>> = Vec::new();
+    for holder in obstacles.iter().flat_map(|by| by.holders()) {
+        match leases.iter_mut().find(|same| same[0].token == holder.token && same[0].slot == holder.slot) {
+            Some(same) => same.push(holder),
+            None => leases.push(vec![holder]),
+        }
+    }
+    leases
+}
+
+/// The index of the obstacle that most nodes name, and the number of those nodes; none without obstacles.
+pub(in crate::lock) fn most_named(obstacles: &[&Obstacle]) -> Option<(usize, usize)> {
+    let votes = |by: &Obstacle| obstacles.iter().filter(|other| by.is(other)).count();
+    let weight = |by: &Obstacle| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));
+    let most = obstacles.iter().enumerate().max_by_key(|(_, by)| weight(by))?;
+    Some((most.0, votes(most.1)))
+}
+
+fn shown<S: Serializer>(token: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    token::shown(&String::from_utf8_lossy(token)).serialize(to)
+}
+
+pub(in crate::lock) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
+}
+
+/// A date in UTC; null if there is no time, or if the time is too large for a date.
+pub(in crate::lock) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    since.and_then(rfc3339).serialize(to)
+}

@@ -1,0 +1,326 @@
+//! A list of locks, or of the runs of several locks: selects locks, and combines the nodes' answers about each lock.
+
+use crate::error::Error;
+use crate::lock::history::memory::{Memory, RunQuery};
+use crate::lock::history::run::{Age, Run, RunOutcome};
+use crate::lock::scripts;
+use crate::lock::view::status::{State, Status, View, combine};
+use crate::lock::wire::answer::Answer;
+use crate::lock::wire::keys::{Keys, SEPARATOR, remembered};
+use crate::lock::wire::locks::{BatchQuery, Locks};
+use crate::redis::{Call, Fault};
+use std::collections::BTreeSet;
+use std::iter::zip;
+use std::time::Duration;
+
+/// How many runs beyond the requested number may be in memory. If there are more, the oldest are dropped.
+const SURPLUS: usize = 10_000;
+
+/// The choice of the locks for a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selection<'a> {
+    pub(crate) prefix: &'a str,
+    /// A `*` in a name stands for anything. Without names, all locks are selected.
+    pub(crate) names: &'a [String],
+}
+
+/// The runs of several locks, in the order in which the runs began. The caller has made a row of each run.
+#[derive(Debug)]
+pub(crate) struct RunListing<R> {
+    pub(crate) runs: Vec<R>,
+    /// Locks with unfinished runs that are not in `runs`. For each lock: its name, and the number of all its unfinished
+    /// runs. Empty if only failed runs were asked for.
+    pub(crate) running: Vec<(String, u64)>,
+    /// The locks that have forgotten runs of the requested time. For each lock: its name, and both values of
+    /// [`Memory::forgotten`].
+    pub(crate) forgotten: Vec<(String, Duration, u64)>,
+    /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`Memory`].
+    pub(crate) started: Option<(String, Duration)>,
+    pub(crate) missing: Missing,
+}
+
+/// A run that was found: its times, to sort by, and the caller's row.
+#[derive(Debug)]
+struct Found<R> {
+    age: Age,
+    began: (Option<Duration>, Option<u64>),
+    row: R,
+}
+
+/// The gaps in a list: nodes that did not answer, and locks that cannot be shown.
+#[derive(Debug, Default)]
+pub(crate) struct Missing {
+    pub(crate) nodes: Vec<(String, Fault)>,
+    pub(crate) locks: Vec<Error>,
+    /// The error about all locks in [`State::Unknown`]; None if there is no such lock. The runs of such a lock may
+    /// still be known.
+    pub(crate) unknown: Option<Error>,
+    /// True if the list shows a lock whose state is known.
+    has_known: bool,
+}
+
+impl Missing {
+    /// Returns the gaps.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if the state of a lock is unknown, and the list shows no lock with a known state.
+    pub(crate) fn known(self) -> Result<Missing, Error> {
+        match self.unknown {
+            Some(error) if !self.has_known => Err(error),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl Locks {
+    /// Gives the selected locks to `show`, ordered by name. A lock that is named without a `*` is always shown. A `*`
+    /// finds taken locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
+    /// finds only locks with redlock's owner record, since the database may have keys that are no locks.
+    ///
+    /// Errors about single locks, and errors of `show`, go into the result. There may be very many locks, so only the
+    /// answers about one page of locks are in memory at a time.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`], perhaps after some locks were shown.
+    pub(crate) async fn list(
+        &mut self,
+        selection: Selection<'_>,
+        view: View,
+        free: bool,
+        mut show: impl FnMut(Status) -> Result<(), Error>,
+    ) -> Result<Missing, Error> {
+        let prefix = selection.prefix;
+        if self.nodes.are_unused() {
+            let unused = selection.exact().map(|key| show(Status::unused(&key[prefix.len()..], &key)));
+            return Ok(Missing { locks: unused.filter_map(Result::err).collect(), ..Missing::default() });
+        }
+        let mut batch = BatchQuery::of(self);
+        let mut keys = batch.held_keys(selection).await?;
+        if free {
+            keys.extend(batch.remembered_keys(selection).await?);
+        }
+        if keys.is_empty() {
+            // No lock was found, but redlock asks about one lock all the same. A replica answers SCAN like a primary.
+            // Only the answer about a lock shows that the node is a replica.
+            keys.insert(prefix.to_owned());
+        }
+        let keys: Vec<String> = keys.into_iter().collect();
+        let (mut missing, mut is_unknown) = (Missing::default(), false);
+        for page in keys.chunks(view.locks_at_a_time(batch.locks.nodes.len())) {
+            for status in batch.look_at_all(prefix, page, view).await? {
+                let shown = status.and_then(|status| {
+                    is_unknown |= status.state == State::Unknown;
+                    let is_shown = selection.shows(&status, free);
+                    missing.has_known |= is_shown && status.state != State::Unknown;
+                    if is_shown { show(status) } else { Ok(()) }
+                });
+                missing.locks.extend(shown.err());
+            }
+        }
+        missing.unknown = is_unknown.then(|| batch.no_quorum(batch.locks.nodes.len() - batch.faults.len()));
+        missing.nodes = batch.failed_nodes();
+        Ok(missing)
+    }
+
+    /// The newest runs of all selected locks together, as many as the query says. `row` makes a row from a lock's name
+    /// and a run. Only the rows stay in memory, since there may be very many runs.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    pub(crate) async fn log<R>(
+        &mut self,
+        selection: Selection<'_>,
+        query: RunQuery,
+        row: impl Fn(&str, &Run) -> R,
+    ) -> Result<RunListing<R>, Error> {
+        let (mut missing, mut found, mut running, mut forgotten) =
+            (Missing::default(), Vec::new(), Vec::new(), Vec::new());
+        let mut first_started = None;
+        let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
+        if !batch.locks.nodes.are_unused() {
+            keys = batch.remembered_keys(selection).await?;
+            keys.extend(selection.exact());
+        }
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
+            for (key, memory) in zip(page, batch.remember(page, query).await?) {
+                let name = &key[selection.prefix.len()..];
+                let Memory { runs, running: going, forgotten: before, started, .. } = match memory {
+                    Ok(memory) => memory,
+                    Err(error) => {
+                        missing.locks.push(error.about(Some(name)));
+                        continue;
+                    }
+                };
+                let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
+                if going > listed && !query.failed {
+                    running.push((name.to_owned(), going));
+                }
+                first_started = first_started.or(started);
+                forgotten.extend(before.map(|(before, kept)| (name.to_owned(), before, kept)));
+                found.extend(runs.iter().map(|run| Found {
+                    age: run.age(),
+                    began: (run.began, run.fencing_token),
+                    row: row(name, run),
+                }));
+            }
+            if found.len() > query.most.saturating_add(SURPLUS) {
+                leave_newest(&mut found, query.most);
+            }
+        }
+        leave_newest(&mut found, query.most);
+        found.sort_by_key(|found| found.began);
+        missing.nodes = batch.failed_nodes();
+        let runs = found.into_iter().map(|found| found.row).collect();
+        Ok(RunListing { runs, running, forgotten, started: first_started, missing })
+    }
+}
+
+impl BatchQuery<'_> {
+    fn failed_nodes(self) -> Vec<(String, Fault)> {
+        self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
+    }
+
+    /// The keys of all locks that are named, and of all taken locks that a pattern matches.
+    async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+        let mut keys: BTreeSet<String> = selection.exact().collect();
+        for pattern in selection.patterns() {
+            let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
+            let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
+            // With some prefixes (empty, `{`, `{app}:`), a pattern also matches the other keys of a lock.
+            let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
+            keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
+        }
+        Ok(keys)
+    }
+
+    /// The keys of the locks that remember runs and that a pattern selects.
+    async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+        let patterns = selection.patterns();
+        if patterns.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let is_meant = |key: &String| {
+            let name = key.strip_prefix(selection.prefix);
+            name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
+        };
+        let lock_of = |key: String| remembered(&key).filter(is_meant);
+        self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
+    }
+
+    /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock
+    /// of a key; None if the key is not meant.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    async fn matching(
+        &mut self,
+        pattern: &str,
+        lock_of: impl Fn(String) -> Option<String>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let found = self.locks.nodes.scan(pattern, &self.faults, lock_of).await;
+        for (node, found) in found.iter().enumerate() {
+            self.faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
+        }
+        // A missing key proves nothing unless a quorum of nodes was scanned.
+        let reached = found.iter().flatten().count();
+        if reached < self.locks.quorum() {
+            return Err(self.no_quorum(reached));
+        }
+        Ok(found.into_iter().flatten().flatten().collect())
+    }
+
+    /// The status of each of these locks, or why too few nodes can tell.
+    async fn look_at_all(
+        &mut self,
+        prefix: &str,
+        keys: &[String],
+        view: View,
+    ) -> Result<Vec<Result<Status, Error>>, Error> {
+        let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, view.args())).collect();
+        let mut all = Vec::new();
+        for (key, answers) in zip(keys, self.ask_page::<Answer>(&calls).await?) {
+            let name = &key[prefix.len()..];
+            let status = answers.map(|mut answers| {
+                for (node, answer) in answers.iter_mut().enumerate() {
+                    let forgetful = answer.as_ref().and_then(|answer| self.locks.may_have_forgotten(answer));
+                    answer.take_if(|_| forgetful.is_some());
+                    self.faults.extend(forgetful.map(|fault| (node, fault)));
+                }
+                combine(name, key, &answers.iter().map(Option::as_ref).collect::<Vec<_>>())
+            });
+            all.push(status.map_err(|error| error.about(Some(name))));
+        }
+        if let Some(query) = view.runs {
+            self.add_memory(&mut all.iter_mut().flatten().collect::<Vec<_>>(), query).await?;
+        }
+        Ok(all)
+    }
+}
+
+impl<'a> Selection<'a> {
+    /// The keys of the names without a `*`.
+    fn exact(self) -> impl Iterator<Item = String> {
+        self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
+    }
+
+    /// True if the list shows a lock with this status. A lock that is named without a `*` is always shown. Otherwise a
+    /// free lock is shown only with `free`, and only if it remembers something. A lock of another library is shown only
+    /// if there is a prefix.
+    fn shows(self, status: &Status, free: bool) -> bool {
+        match status.state {
+            _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas
+            _ if self.names.contains(&status.name) => true,
+            State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // else gone by now
+            State::Foreign => !self.prefix.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// The names with a `*`; a single `*` if the selection has no name.
+    pub(crate) fn patterns(&self) -> Vec<&'a str> {
+        match self.names {
+            [] => vec!["*"],
+            names => names.iter().filter(|name| name.contains('*')).map(String::as_str).collect(),
+        }
+    }
+}
+
+/// Keeps the newest of these runs only.
+fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
+    if found.len() > most {
+        found.sort_by_key(|found| found.age);
+        found.truncate(most);
+    }
+}
+
+/// The text, escaped so that SCAN matches each character as it is.
+fn glob_escaped(text: &str) -> String {
+    let is_special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
+    text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// True if the pattern matches the name.
+pub(crate) fn stands_for(pattern: &str, name: &str) -> bool {
+    let mut parts: Vec<&str> = pattern.split('*').collect();
+    let first = parts.remove(0);
+    let Some(last) = parts.pop() else { return name == first };
+    let rest = name.strip_prefix(first);
+    let rest = parts.iter().try_fold(rest.unwrap_or_default(), |rest, part| Some(rest.split_once(part)?.1));
+    name.starts_with(first) && rest.is_some_and(|rest| rest.ends_with(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, name) in [("*", "a"), ("a*", "a"), ("*a", "ba"), ("a*b*c", "a-b-b-c"), ("a", "a"), ("**", "")] {
+            assert!(stands_for(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a*", "b"), ("*a", "ab"), ("a*a", "a"), ("a*b*c", "acb"), ("a", "ab")] {
+            assert!(!stands_for(pattern, name), "{pattern} {name}");
+        }
+    }
+}

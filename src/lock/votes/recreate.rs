@@ -1,0 +1,195 @@
+//! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
+//!
+//! A node *backs* a lease while the node keeps the key. A node that has restarted empty backs the lease while the
+//! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause of the rule is
+//! needed: if one clause is left out, a search (tests/model) finds two holders, a lease that comes back after `release
+//! --force`, or a lease without a quorum.
+
+use crate::lock::votes::quorum::{quorum, validity};
+use serde::{Deserialize, Serialize};
+
+/// The answer of one node in a round of renewal. `run` is the node's run_id, none if INFO is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeReport<T, R> {
+    /// The lease is there, and was extended: the node backs it until `until`.
+    Confirmed { until: T, run: Option<R> },
+    /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
+    Gone { run: Option<R>, quarantined: bool },
+    /// Another holder has the lock on the node. Or the lease is over: a later grant or `release --force` has ended it.
+    Another,
+    /// The lease is there, and was revoked.
+    Revoked,
+    /// The node failed, timed out, or gave an answer that says nothing about the lease.
+    Silent,
+}
+
+/// The holder's knowledge of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backing<T, R> {
+    /// The node is sure to back the lease until this time, which follows from its last confirmation. None if the node
+    /// does not back the lease.
+    pub until: Option<T>,
+    /// The server's run_id at its last confirmation; none if INFO is refused.
+    pub run: Option<R>,
+    /// True if the key was deleted on purpose: this node never gets the lease again.
+    pub removed: bool,
+}
+
+impl<T, R> Default for Backing<T, R> {
+    fn default() -> Backing<T, R> {
+        Backing { until: None, run: None, removed: false }
+    }
+}
+
+/// The moments of a round of renewal.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<T> {
+    pub sent: T,
+    /// The moment at which all nodes have answered, or at which the time is up.
+    pub now: T,
+}
+
+/// The conclusions from a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement<R> {
+    /// The nodes on which to create the lease again, and the run_id of each.
+    pub recreate: Vec<(usize, Option<R>)>,
+    /// True if fewer than q nodes back the lease, or its validity is over.
+    pub lost: bool,
+}
+
+/// The end of validity: the q-th largest `until` of the nodes. None if fewer than q nodes back the lease.
+pub fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
+    validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
+}
+
+fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
+    valid_until(nodes).is_some_and(|end| now < end)
+}
+
+/// Records that a node has extended or re-created the lease. The node backs the lease until `until`: the moment of
+/// sending + ttl − drift. `run`: the run_id in the node's answer; None: INFO is refused. Returns false if the validity
+/// had ended before the answer came. Such an answer does not count, and the node's key must be deleted.
+pub fn confirm<T: Ord + Copy, R>(nodes: &mut [Backing<T, R>], node: usize, until: T, run: Option<R>, now: T) -> bool {
+    let counts = is_valid(nodes, now);
+    if counts {
+        nodes[node].until = Some(until);
+        nodes[node].run = run;
+    }
+    counts
+}
+
+/// Judges all the answers of a round together, one for each node.
+pub fn judge<T: Ord + Copy, R: Clone + PartialEq>(
+    nodes: &mut [Backing<T, R>],
+    said: &[NodeReport<T, R>],
+    round: Round<T>,
+) -> Judgement<R> {
+    if !is_valid(nodes, round.now) {
+        return Judgement { recreate: Vec::new(), lost: true };
+    }
+    // `forgot`: nodes that restarted, forgot the lease, and have let in no rival. `missed`: other nodes without the
+    // lease. The nodes in `missed` get the lease only if q nodes confirm it.
+    let (mut forgot, mut missed) = (Vec::new(), Vec::new());
+    let (mut confirmed, mut revoked) = (0, false);
+    let alone = nodes.len() == 1;
+    for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
+        match said {
+            NodeReport::Silent => {}
+            NodeReport::Confirmed { until, run } => {
+                confirmed += 1;
+                node.until = Some(*until);
+                node.run = run.clone();
+            }
+            // If the node still had to back the lease at `round.sent`, the lease did not run out there: it was deleted.
+            NodeReport::Another => {
+                node.removed |= node.until.is_some_and(|until| round.sent < until);
+                node.until = None;
+            }
+            NodeReport::Revoked => {
+                node.until = None;
+                revoked = true;
+            }
+            NodeReport::Gone { run, quarantined } => {
+                let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
+                let known = run.is_some() && node.run.is_some();
+                let restarted = known && *run != node.run;
+                // No rival got the lock. Before the restart, the key kept rivals out. After the restart, the quarantine
+                // keeps rivals out. (A single node has no quarantine by default. There the counter tells whether a
+                // rival got the lock.) The node must back the lease until now. Otherwise the key may have expired
+                // before the restart, and then the node may have granted a rival's lease.
+                if restarted && !passed(round.now) && (*quarantined || alone) {
+                    forgot.push((index, run.clone()));
+                    continue;
+                }
+                // If the node has not restarted, and still had to back the lease at `round.sent`, the key was deleted.
+                node.removed |= known && !restarted && !passed(round.sent);
+                node.until = None;
+                if !quarantined {
+                    missed.push((index, run.clone()));
+                }
+            }
+        }
+    }
+    let mut judgement = Judgement { recreate: Vec::new(), lost: !is_valid(nodes, round.now) };
+    let by_others = confirmed >= quorum(nodes.len());
+    if !revoked && !judgement.lost {
+        judgement.recreate = forgot;
+        if by_others {
+            judgement.recreate.extend(missed);
+        }
+        judgement.recreate.retain(|(index, _)| !nodes[*index].removed);
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Round<u32> = Round { sent: 10, now: 12 };
+
+    /// The judgement of these reports. Before this round, each node has confirmed the lease until 30, with run_id 1.
+    fn judged(said: &[NodeReport<u32, u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
+        let known = Backing { until: Some(30), run: Some(1), removed: false };
+        let mut nodes = vec![known; said.len()];
+        (judge(&mut nodes, said, ROUND), nodes)
+    }
+
+    fn gone(run: Option<u32>, quarantined: bool) -> NodeReport<u32, u32> {
+        NodeReport::Gone { run, quarantined }
+    }
+
+    const HERE: NodeReport<u32, u32> = NodeReport::Confirmed { until: 40, run: Some(1) };
+
+    #[test]
+    fn a_node_whose_quarantine_is_over_needs_the_word_of_the_others() {
+        let (judgement, nodes) = judged(&[gone(Some(2), false), HERE, NodeReport::Silent]);
+        assert_eq!((judgement.recreate, judgement.lost, nodes[0].until), (vec![], false, None));
+        let (judgement, _) = judged(&[gone(Some(2), false), HERE, HERE]);
+        assert_eq!(judgement.recreate, [(0, Some(2))]);
+        let (judgement, nodes) = judged(&[gone(Some(2), true), HERE, NodeReport::Silent]);
+        assert_eq!((judgement.recreate, nodes[0].until), (vec![(0, Some(2))], Some(30)));
+    }
+
+    #[test]
+    fn a_node_that_does_not_say_its_run_needs_it_too_and_is_not_taken_to_be_emptied() {
+        let (judgement, nodes) = judged(&[gone(None, false), HERE, NodeReport::Silent]);
+        assert_eq!((judgement.recreate, nodes[0].removed), (vec![], false));
+        let (judgement, _) = judged(&[gone(None, false), HERE, HERE]);
+        assert_eq!(judgement.recreate, [(0, None)]);
+    }
+
+    #[test]
+    fn nothing_is_created_again_once_a_node_says_revoked() {
+        let (judgement, _) = judged(&[gone(Some(2), true), HERE, HERE, HERE, NodeReport::Revoked]);
+        assert_eq!((judgement.recreate, judgement.lost), (vec![], false));
+    }
+
+    #[test]
+    fn a_single_node_is_given_the_lease_after_a_restart_and_not_after_a_deletion() {
+        assert_eq!(judged(&[gone(Some(2), false)]).0, Judgement { recreate: vec![(0, Some(2))], lost: false });
+        assert!(judged(&[gone(Some(1), false)]).0.lost);
+        assert!(judged(&[gone(None, false)]).0.lost);
+    }
+}
