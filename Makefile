@@ -241,7 +241,7 @@ clean:
 # The programs that the targets need, each with the Debian package that has it.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
-    dpkg-deb:dpkg rpmbuild:rpm perl:perl-base
+    dpkg-deb:dpkg rpmbuild:rpm rpm:rpm perl:perl-base less:less vi:vim-tiny
 demo bench load: NEEDS = $(DEMO_NEEDS)
 mutants: NEEDS += patch:patch
 deb: NEEDS = dpkg-deb:dpkg
@@ -260,7 +260,7 @@ deps:
 	    command -v "$$file" >/dev/null || [ -e "$$file" ] || missing="$$missing $${need#*:}"; \
 	done; \
 	[ -z "$$missing" ] && exit 0; \
-	[ "$(CAN_INSTALL)" = yes ] || { echo "This needs packages that are missing; please install:$$missing" >&2; exit 1; }; \
+	[ "$(CAN_INSTALL)" = yes ] || { echo "This needs packages that are missing: apt-get install$$missing" >&2; exit 1; }; \
 	echo "Installing packages that this needs, by $(strip $(SUDO) apt-get):$$missing"; \
 	$(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -q -y --no-install-recommends $$missing

@@ -1,9 +1,10 @@
 //! Completions as a person gets them: the real shells in a terminal, in which the tests press TAB.
 
-use crate::support::{Redis, SOON, Terminal, acquire_for, eventually, like, ms, redlock};
+use crate::support::{Redis, SOON, Terminal, acquire_for, eventually, like, ms, needs, redlock};
 use std::fs;
 use std::time::Instant;
 
+const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 const CTRL_A: &str = "\x01";
 
 /// Pairs of a typed line and the words of this line after TAB: each word stands in `<>`.
@@ -150,7 +151,8 @@ fn a_command_completes_its_own_arguments() {
     for shell in ["bash", "zsh", "fish"] {
         let terminal = terminal(&redis, shell);
         if shell == "bash" {
-            terminal.enters("source /usr/share/bash-completion/bash_completion");
+            needs(BASH_COMPLETION);
+            terminal.enters(&format!("source {BASH_COMPLETION}"));
         }
         let nested = "<redlock><run><a:b><--redis><redis://a:1><--><redlock><release>";
         completes(&terminal, "redlock run a:b --redis redis://a:1 -- redlock rel", nested);

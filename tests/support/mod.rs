@@ -14,6 +14,7 @@ mod harness;
 mod lock;
 mod machine;
 mod monitor;
+mod needs;
 mod network;
 mod process;
 mod proxy;
@@ -41,6 +42,7 @@ pub(crate) use lock::{
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
+pub(crate) use needs::{cannot_start, needs};
 pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Break, Mode, Proxy};

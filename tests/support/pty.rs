@@ -2,7 +2,7 @@
 //! text.
 
 use super::running::Output;
-use super::{Directory, SOON, Test, Where, send, tagged};
+use super::{Directory, SOON, Test, Where, cannot_start, send, tagged};
 use nix::errno::Errno;
 use nix::libc;
 use nix::pty::openpty;
@@ -61,7 +61,7 @@ impl Terminal {
         let pair = openpty(None, None).unwrap();
         let mut command = test.command();
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
-        let shell = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see `make deps`"));
+        let shell = command.spawn().unwrap_or_else(|error| cannot_start(&command, &error));
         // `command` keeps descriptors of the terminal's slave side. While they are open, the output does not end.
         drop(command);
         let keys = File::from(pair.master);

@@ -1,6 +1,6 @@
 //! A real redis-server for one test, on a Unix socket in a directory of its own, and optionally on a TCP port.
 
-use super::{Directory, Network, SOON, alive, compiled, die_with_parent, send};
+use super::{Directory, Network, SOON, alive, cannot_start, compiled, die_with_parent, send};
 use nix::sys::signal::Signal;
 use redis::{FromRedisValue, IntoConnectionInfo};
 use std::ffi::OsString;
@@ -422,13 +422,7 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
     command.args(["--save", "", "--appendonly", "no", "--databases", "16"]);
     command.arg("--dir").arg(directory.path()).args(arguments);
     command.current_dir(directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match die_with_parent(&mut command).spawn() {
-        Ok(child) => child,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            panic!("the tests need {}: apt-get install redis-server", program().display())
-        }
-        Err(error) => panic!("{}: {error}", program().display()),
-    }
+    die_with_parent(&mut command).spawn().unwrap_or_else(|error| cannot_start(&command, &error))
 }
 
 /// The server to test with: the SERVER of `make test SERVER=…`, else redis-server.

@@ -1,6 +1,8 @@
 //! A call that is under way: a test can read its output line by line, send it signals, and wait for its end.
 
-use super::{Directory, Ended, Finished, Pattern, SOON, Test, descendants, eventually, name, send, tagged};
+use super::{
+    Directory, Ended, Finished, Pattern, SOON, Test, cannot_start, descendants, eventually, name, send, tagged,
+};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -25,10 +27,7 @@ impl Running {
     #[track_caller]
     pub(super) fn new(mut command: Command, input: Option<Vec<u8>>, test: Test) -> Running {
         let started = Instant::now();
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => panic!("{command:?}: {error}"),
-        };
+        let mut child = command.spawn().unwrap_or_else(|error| cannot_start(&command, &error));
         if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
             // An error is dropped: a call may end without reading all of its standard input.
             std::thread::spawn(move || drop(pipe.write_all(&input)));

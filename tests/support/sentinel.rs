@@ -1,6 +1,6 @@
 //! A primary, its replicas, and three Sentinels that watch them.
 
-use super::{Authority, Directory, Redis, SOON, Where, die_with_parent, eventually, free_port, ms, send};
+use super::{Authority, Directory, Redis, SOON, Where, cannot_start, die_with_parent, eventually, free_port, ms, send};
 use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -167,7 +167,7 @@ impl Sentinel {
         let mut command = Command::new("redis-server");
         command.arg(&file).arg("--sentinel").current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = die_with_parent(&mut command).spawn().unwrap();
+        let child = die_with_parent(&mut command).spawn().unwrap_or_else(|error| cannot_start(&command, &error));
         let password = lines.lines().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
         Sentinel { directory, child, port: *port, plain_port, password }
     }

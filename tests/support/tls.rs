@@ -1,6 +1,6 @@
 //! A server that speaks TLS, with certificates made by openssl(1).
 
-use super::{Directory, Redis, Where};
+use super::{Directory, Redis, Where, cannot_start};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +52,7 @@ impl Authority {
         if let Some(file) = new_key {
             command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", file]);
         }
-        let output = command.output().expect("the tests need openssl: apt-get install openssl");
+        let output = command.output().unwrap_or_else(|error| cannot_start(&command, &error));
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -6,7 +6,7 @@
 //! the escapes, so that users can copy these characters from a terminal. The text before the first `.SH` of a page goes
 //! into the section DESCRIPTION. A line `.so FILE` is replaced by the text of the file.
 
-use crate::support::{Redis, SOON, Test, any};
+use crate::support::{Redis, SOON, Test, any, cannot_start};
 use clap_mangen::Man;
 use redlock::cli;
 use std::collections::BTreeMap;
@@ -55,11 +55,9 @@ fn man_pages_are_well_formed() {
         );
     }
     let files = pages().into_keys().map(|name| root("man").join(name));
-    let lint = Command::new("mandoc")
-        .args(["-T", "lint", "-W", "warning"])
-        .args(files)
-        .output()
-        .expect("mandoc is needed: apt-get install mandoc");
+    let mut mandoc = Command::new("mandoc");
+    let lint = mandoc.args(["-T", "lint", "-W", "warning"]).args(files).output();
+    let lint = lint.unwrap_or_else(|error| cannot_start(&mandoc, &error));
     let said = String::from_utf8_lossy(&lint.stdout);
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
