@@ -42,12 +42,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
 }
 
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    // clap's command is never freed, to save 0.02 ms.
-    let mut matches = Box::leak(Box::new(cli::command())).try_get_matches_from_mut(arguments)?;
+    let mut matches = cli::command().try_get_matches_from(arguments)?;
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
     }
-    // This call moves the matches. A copy would cost 0.01 ms.
     Cli::from_arg_matches_mut(&mut matches)
 }
 

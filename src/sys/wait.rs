@@ -12,15 +12,15 @@ use tokio::runtime::Builder;
 /// The longest sleep by tokio's clock, which stops while the machine sleeps. A longer sleep uses a timer.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Runs `future` to its end, on this thread alone. The runtime is never dropped: the drop would take time, and wait for
-/// a host lookup that hangs.
+/// Runs `future` to its end, on this thread alone. The end of the runtime does not wait for a host lookup
+/// that hangs.
 ///
 /// # Errors
 /// The system's error if no descriptor is free.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(future);
-    std::mem::forget(runtime);
+    runtime.shutdown_background();
     Ok(result)
 }
 
