@@ -12,7 +12,7 @@ HOMEPAGE := $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 MAINTAINER := $(shell sed -n 's/^authors = \["\(.*\)"\]/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
+.PHONY: build help demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
 # Messages of panics name no directory of this machine. cargo does not get SOURCE_DATE_EPOCH: no crate contains the time, and `make dist`,
 # which sets the variable, would build the crates with C code again after `make build`, which does not.
@@ -35,10 +35,13 @@ dist deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell \
 #     rustup target add aarch64-unknown-linux-gnu
 #     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 #         cargo rustc --release --locked --bin redlock --target aarch64-unknown-linux-gnu -- -C target-feature=+crt-static
-build:
+build: ## build target/release/redlock, one static file (the default)
 	$(STATIC) || $(ANYWHERE) $(CARGO) build --release --locked
 
-demo: build deps
+help: ## list these targets
+	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "%-16s%s\n", $$1, $$2 }' Makefile
+
+demo: build deps ## show the main job on a server that it starts itself
 	@bash tests/demo.sh $(BINARY)
 
 # make test SERVER=/path/to/valkey-server tests with that server instead of the redis-server in PATH.
@@ -49,7 +52,7 @@ endif
 # Most tests wait most of their time, so three run on each core. The models run by themselves: they compute, and fill the memory, which
 # would slow down each fork by another test.
 THREADS = $(shell expr 3 \* $$(nproc))
-test: deps
+test: deps ## run all tests
 	$(APART) $(CARGO) test --locked --test main -- model::
 	$(APART) $(CARGO) test --locked -- --skip model:: --skip alone:: --skip chaos:: --test-threads=$(THREADS)
 	$(APART) $(CARGO) test --locked --test main -- chaos:: --test-threads=3
@@ -63,7 +66,7 @@ APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT QUIT TERM; wait $$!' -
 # found the fault of a left-out clause. LARGE=1 searches larger bounds too, which takes minutes and gigabytes.
 model: export TEST_MODELS = $(CURDIR)/target/models
 model: export LARGE_MODELS = $(LARGE)
-model: deps
+model: deps ## run all models, and print what they searched
 	@rm -f $(TEST_MODELS)
 	$(if $(LARGE),,unset LARGE_MODELS;) $(CARGO) test --locked --test main -- model::
 	@sort $(TEST_MODELS)
@@ -72,12 +75,12 @@ model: deps
 # Chaos (tests/chaos): attacks for MINUTES (6), beginning with SEED (drawn by chance), on SERVERS=one,three,five,sentinel,cluster,local
 # (all of them). Each attack prints its figures and its seed, which repeats the attack, as far as the scheduler allows. If python3 has
 # redis-py (python3-redis), redis-py takes part, on one Redis that forgets nothing.
-chaos: deps
+chaos: deps ## attack locks from all sides at once for MINUTES
 	MINUTES=$(MINUTES) SEED=$(SEED) SERVERS=$(SERVERS) $(CARGO) test --locked --test main -- --ignored --nocapture chaos::as_long_as_asked
 
 # Hostile input for MINUTES (3), beginning with SEED (drawn by chance): arguments, variables, redlock.conf, replies, records. A trial that
 # fails prints its own seed.
-fuzz: deps
+fuzz: deps ## send hostile input for MINUTES
 	MINUTES=$(MINUTES) SEED=$(SEED) $(CARGO) test --locked --test main -- --ignored --nocapture --test-threads=1 fuzz::as_long_as_asked
 
 # Breaks the program in COUNT (50) places, one after the other, drawn by SEED (1) in the scripts or, with OF=rust, in src, and prints which
@@ -86,24 +89,24 @@ fuzz: deps
 OF = lua
 COUNT = 50
 mutants: export PATH := $(CURDIR)/target/cargo-mutants/bin:$(PATH)
-mutants: deps
+mutants: deps ## break the program in COUNT places, and see which tests notice
 	[ $(OF) = lua ] || command -v cargo-mutants >/dev/null || $(CARGO) install --locked --root target/cargo-mutants cargo-mutants
 	tests/mutants.sh --drawn $(OF) $(COUNT) $(or $(SEED),1)
 
 # Measures the promises that a slow or busy machine cannot keep: how long before the expiry large jobs, and jobs of short leases, are dead;
 # how soon a released lock is taken; how soon an interrupted call ends (tests/alone). On a quiet machine all of these tests pass.
 # MARGIN_ROUNDS=200 tries each case 200 times, INTERRUPT_ROUNDS=1000 interrupts 1,000 calls.
-margins: deps
+margins: deps ## measure what a slow or busy machine cannot keep
 	$(CARGO) test --locked --test main -- --nocapture --test-threads=1 alone::
 
-lint:
+lint: ## run rustfmt and clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
 # Leaves out peers that are not installed: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' runs only these
 # sections of tests/bench.rs. The measured program is a copy of the binary that `make install` installs, since cargo
 # bench builds another binary in its place.
-bench: build deps
+bench: build deps ## compare with other programs; ONLY=SECTION
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked -- $(ONLY)
 
@@ -111,16 +114,16 @@ bench: build deps
 # that renew eight times a second; ten times as many with LOAD=full (6,000 processes, 6 GB). Prints what each costs, and
 # fails if a call fails, a lease is lost, a script of `status` or `log` takes 5 ms, or memory, descriptors or connections
 # grow.
-load: build deps
+load: build deps ## run thousands of processes at once; LOAD=full
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock LOAD=$(LOAD) $(CARGO) bench --locked -- load
 
 # Generates man/ and completions/ from src/cli/mod.rs, man/src/ and completions/src/.
-man:
+man: ## make man/ and completions/ from their sources
 	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
 
 # Installs what `make` has built, and builds nothing: root may have no cargo.
-install:
+install: ## install what make has built below PREFIX (/usr/local)
 	@[ -x $(BINARY) ] || { echo "There is no $(BINARY) to install yet: run make, then make install." >&2; exit 1; }
 	$(INSTALL) -d $(DEST)/bin $(DEST)/share/man/man1 $(DEST)/share/bash-completion/completions \
 	    $(DESTDIR)$(ZSH_COMPLETIONS) $(DEST)/share/fish/vendor_completions.d $(DEST)/share/doc/redlock
@@ -131,7 +134,7 @@ install:
 	$(INSTALL) -m 644 completions/redlock.fish $(DEST)/share/fish/vendor_completions.d/redlock.fish
 	$(INSTALL) -m 644 LICENSE README.md CHANGELOG.md man/package/redlock.conf $(DEST)/share/doc/redlock
 
-uninstall:
+uninstall: ## remove what make install has installed
 	rm -f $(DEST)/bin/redlock $(addprefix $(DEST)/share/,$(patsubst man/%,man/man1/%,$(wildcard man/*.1)) \
 	    bash-completion/completions/redlock fish/vendor_completions.d/redlock.fish) $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	rm -rf $(DEST)/share/doc/redlock
@@ -157,7 +160,7 @@ modes = chmod -R u=rwX,go=rX
 sums = cd $(OUT) && find . -maxdepth 1 -type f -name 'redlock[-_]$(VERSION)-*.*' -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS
 
 # For machines with neither dpkg nor rpm: to be unpacked in /usr/local or the like.
-dist:
+dist: ## make a tarball
 	$(STATIC)
 	$(call stage,$(OUT)/$(NAME),,)
 	$(modes) $(OUT)/$(NAME)
@@ -168,7 +171,7 @@ dist:
 
 # For Debian, Ubuntu and their derivatives.
 deb: ARCHITECTURE = $(shell dpkg --print-architecture)
-deb: deps
+deb: deps ## make a package for Debian
 	$(STATIC)
 	$(call stage,$(OUT)/deb,ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions,/usr)
 	cd $(OUT)/deb && mkdir -p DEBIAN etc usr/share/lintian/overrides && mv usr/$(DOC)/redlock.conf etc && \
@@ -187,7 +190,7 @@ deb: deps
 	@$(sums)
 
 # For Fedora, RHEL, SUSE and their derivatives.
-rpm: deps
+rpm: deps ## make a package for Fedora, RHEL and SUSE
 	$(STATIC)
 	$(call stage,$(OUT)/rpm,,/usr)
 	cd $(OUT)/rpm && mkdir -p etc usr/share/licenses/redlock && mv usr/$(DOC)/redlock.conf etc && \
@@ -200,16 +203,16 @@ rpm: deps
 	@$(sums)
 	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
 
-# To release: set the version in Cargo.toml and the day in the newest heading of CHANGELOG.md; make man; make
+# To release: set the version in Cargo.toml; turn "Unreleased" in CHANGELOG.md into version and day; make man; make
 # keep-release; commit; make test lint model chaos check-packages reproducible; tag v$(VERSION), from which
 # .github/workflows/ci.yml makes a release with the packages in SHA256SUMS; cargo publish.
-release:
+release: ## make all packages
 	$(MAKE) dist
 	$(MAKE) deb
 	$(MAKE) rpm
 
 # The distributions' own checkers judge the packages. man/package has the intended findings, with their reasons.
-check-packages: deps release
+check-packages: deps release ## let lintian and rpmlint judge the packages
 	lintian --allow-root --fail-on error,warning $(OUT)/redlock_$(VERSION)-1_*.deb
 	rpmlint --strict --config man/package/rpmlint.toml $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm
 
@@ -217,7 +220,7 @@ check-packages: deps release
 # date is two days later. (rustc hangs under a false date, so the scripts in $(TWICE)/bin give cargo and rustc the true date.) This takes
 # as long as two builds.
 TWICE = $(abspath $(OUT))/twice
-reproducible: deps
+reproducible: deps ## make all packages twice, and compare them
 	rm -rf $(TWICE) && mkdir -p $(TWICE)/bin $(TWICE)/home/registry
 	for tool in cargo rustc; do \
 	    printf '#!/bin/sh\nexec env -u LD_PRELOAD %s "$$@"\n' "$$(command -v $$tool)" > $(TWICE)/bin/$$tool; \
@@ -232,10 +235,10 @@ reproducible: deps
 
 # Records the requests of this version, for the test that mixes them with those of later versions. Run it once for each release, right
 # before the release.
-keep-release:
+keep-release: ## record the requests of this version, once for each release
 	WRITE_RELEASE=1 $(CARGO) test --locked --test main releases::what_this_version_sends_can_be_kept
 
-clean:
+clean: ## remove target/
 	$(CARGO) clean
 
 # The programs that the targets need, each with the Debian package that has it.
@@ -253,7 +256,7 @@ reproducible: NEEDS = faketime:faketime
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 CAN_INSTALL := $(shell command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; } && echo yes)
 
-deps:
+deps: ## install what the other targets need
 	@missing=; \
 	for need in $(NEEDS); do \
 	    file=$${need%:*}; \

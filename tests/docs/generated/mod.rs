@@ -18,10 +18,10 @@ mod completions;
 const CHANGELOG: &str = include_str!("../../../CHANGELOG.md");
 const REWRITE: &str = "WRITE_DOCS";
 
-/// The day that the manual pages show: the day of the release, from the first heading of CHANGELOG.md.
+/// The day that the manual pages show: the day of the release, from the first heading of CHANGELOG.md with a version.
 fn date() -> &'static str {
-    let heading = CHANGELOG.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
-    let (version, date) = heading.split_once(", ").unwrap();
+    let headings = CHANGELOG.lines().filter_map(|line| line.strip_prefix("## "));
+    let (version, date) = headings.filter_map(|heading| heading.split_once(", ")).next().unwrap();
     assert_eq!(version, env!("CARGO_PKG_VERSION"));
     date
 }
