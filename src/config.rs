@@ -131,18 +131,17 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&setting(variable))
 }
 
-/// Reads the settings of this process. If the file of a certificate, key or password is unusable, reads it again until
-/// `patience` is over: somebody may be replacing the file.
+/// Reads the settings of this process.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad value, with its source. [`Error::Unavailable`] if a file cannot be read for lack of
 /// memory, descriptors or processes.
-pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
+pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
     let paths = users.into_iter().chain(["/etc/redlock.conf".into()]);
     let files: Result<_, Unusable> = paths.map(|path| file(&path)).collect();
-    let settings = files.and_then(|files| settings_from(common, &environment()?, files, patience));
+    let settings = files.and_then(|files| settings_from(common, &environment()?, files));
     settings.map_err(Error::from)
 }
 
@@ -226,12 +225,7 @@ fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Ve
     sources
 }
 
-fn settings_from(
-    common: &Common,
-    environment: &Environment,
-    files: Vec<Source>,
-    patience: Duration,
-) -> Result<Settings, Unusable> {
+fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>) -> Result<Settings, Unusable> {
     let sources = sources(common, environment, files);
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
@@ -264,8 +258,8 @@ fn settings_from(
         return Err("--tls-cert and --tls-key go together".into());
     }
     // Certificates are read only if a URL asks for TLS.
-    let tls = with_tls.then(|| tls::client(ca, certificate.zip(key), patience)).transpose()?;
-    let password = (!password.is_default).then(|| secret(&password, patience)).transpose()?;
+    let tls = with_tls.then(|| tls::client(ca, certificate.zip(key))).transpose()?;
+    let password = (!password.is_default).then(|| secret(&password)).transpose()?;
     let access = Access { password, tls, replicas, is_default: redis.is_default };
     let skipped = sources.iter().filter_map(|source| source.as_ref().err());
     Ok(Settings {
@@ -340,13 +334,13 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
 }
 
 /// The password for nodes whose URL has none.
-fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>, Unusable> {
+fn secret(value: &SettingValue) -> Result<FileValue<String>, Unusable> {
     let text = value.text.to_string();
     if value.kind == Kind::Secret {
-        return FileValue::new(Vec::new(), patience, move || Ok(text.clone()));
+        return FileValue::new(Vec::new(), move || Ok(text.clone()));
     }
     let path = PathBuf::from(text);
-    FileValue::new(vec![path.clone()], patience, move || {
+    FileValue::new(vec![path.clone()], move || {
         let words = |why| format!("cannot read the password from {}: {why}", path.display());
         first_line(&path).map_err(|error| error.within(words))
     })
@@ -515,7 +509,7 @@ mod tests {
             None => Ok(Err(format!("cannot read f{index}: permission denied"))),
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        settings_from(common, &environment, files, Duration::ZERO)
+        settings_from(common, &environment, files)
     }
 
     fn of(variables: &[(&str, &str)]) -> Settings {

@@ -583,7 +583,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// The definition of the command line, for parsing, man pages and completions. The options of a subcommand are defined
-/// only if the command line has this subcommand: to define all takes 0.06 ms.
+/// only if the command line has this subcommand: to define all takes 0.25 ms of 2.5.
 pub fn command() -> clap::Command {
     Cli::command()
         // The one screen of `redlock -h` has room for the commands only.

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::os::unix::process::parent_id;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, args.wait)?;
+    let settings = settings(common)?;
     let taking = &args.taking;
     let name = taking.names.concat();
     let watched = args.while_pid.map(guard::watched).transpose()?;

@@ -10,10 +10,9 @@ use crate::lock::{Missing, Selection, Status, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
-use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
-    let mut settings = config::settings(common, Duration::ZERO)?;
+    let mut settings = config::settings(common)?;
     let local = start_local(&settings, Local::is_unused)?;
     settings.origins.extend(local.map(whereabouts));
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);

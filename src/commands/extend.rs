@@ -5,10 +5,9 @@ use crate::cli::{Common, ExtendArgs, Format};
 use crate::exit::Exit;
 use crate::output;
 use crate::text::human;
-use std::time::Duration;
 
 pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, Duration::ZERO)?;
+    let settings = settings(common)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
     let extension = block_on(async {

@@ -11,7 +11,7 @@ use std::time::Duration;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, Duration::ZERO)?;
+    let settings = settings(common)?;
     let mut locks = locks_to_look_at(&settings)?;
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());

@@ -18,7 +18,7 @@ use crate::config::{self, Settings};
 use crate::error::{Error, nodes_with_faults};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Claim, DEFAULT_TTL, Lock, Locks, Missing, Owner, ROTATION, Reenter, Request, View};
+use crate::lock::{Claim, DEFAULT_TTL, Lock, Locks, Missing, Owner, Reenter, Request, View};
 use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
@@ -188,13 +188,13 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits for at most `wait`. Prints warnings about the settings, and with
+/// Reads the settings. Prints warnings about the settings, and with
 /// `--verbose` the settings themselves.
 ///
 /// # Errors
 /// The errors of [`config::settings`].
-fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
-    let settings = config::settings(common, wait.min(ROTATION))?;
+fn settings(common: &Common) -> Result<Settings, Error> {
+    let settings = config::settings(common)?;
     settings.unknown.iter().for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));

@@ -5,13 +5,12 @@ use crate::cli::{Common, Format, ReleaseArgs};
 use crate::exit::Exit;
 use crate::lock::Lock;
 use crate::output::{self, say};
-use std::time::Duration;
 
 const TOKENLESS: &str =
     "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now";
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, Duration::ZERO)?;
+    let settings = settings(common)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let mut lock = lock(&settings, &name, DEFAULT_TTL)?;
     if args.revoke || args.force {

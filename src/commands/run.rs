@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, args.wait)?;
+    let settings = settings(common)?;
     run_with(args, common, &settings).map_err(|error| error.before_the_job(&args.taking.names).into())
 }
 

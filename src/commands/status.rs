@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, Duration::ZERO)?;
+    let settings = settings(common)?;
     if args.answers_by_status(common.quiet) {
         warn_of_default(&settings);
     }

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common, Duration::ZERO)?;
+    let settings = settings(common)?;
     let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
     warn_of_default(&settings);

@@ -15,7 +15,6 @@ mod wire;
 pub(crate) use history::memory::RunQuery;
 pub(crate) use history::run::{End, Run, RunOutcome};
 pub(crate) use history::visits::{Met, Visit, shorter};
-pub(crate) use lease::acquire::ROTATION;
 pub(crate) use lease::newest::Newest;
 pub(crate) use lease::release::Unwritten;
 pub(crate) use lease::renew::{Renewal, Try, renewal_interval};

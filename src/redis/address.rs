@@ -95,12 +95,6 @@ impl Address {
         self.url.login.password.clone().or_else(|| self.common_password().map(FileValue::get))
     }
 
-    /// True if the password or the certificates come from files.
-    pub(super) fn logs_in_by_file(&self) -> bool {
-        self.common_password().is_some_and(FileValue::is_from_files)
-            || self.url.tls && self.access.tls.as_ref().is_some_and(FileValue::is_from_files)
-    }
-
     /// True if both are the same node, judged by their spelling.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
         match (&self.url.deployment, &other.url.deployment) {
@@ -152,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
-        let other = FileValue::new(Vec::new(), std::time::Duration::ZERO, || Ok("other".to_owned())).expect("no file");
+        let other = FileValue::new(Vec::new(), || Ok("other".to_owned())).expect("no file");
         let access = Rc::new(Access { password: Some(other), ..Access::default() });
         let with = |url| Address::parse(url, &access).expect(url).password();
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));

@@ -171,14 +171,6 @@ impl Fault {
         )
     }
 
-    /// True if the login fails: because of the password, or because one side does not trust the other's certificate.
-    pub(crate) fn is_login(&self) -> bool {
-        match self {
-            Fault::Refused(code, _) => ["NOAUTH", "WRONGPASS", "AUTH <password> called"].contains(&code.as_str()),
-            fault => matches!(fault, Fault::TlsFailure(..)),
-        }
-    }
-
     /// True if waiting cannot help: the node refuses redlock for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(..))

@@ -1,16 +1,10 @@
 //! Passwords and certificates in files, which may be replaced while a job runs.
 
-use crate::sys::clock::Boot;
 use crate::sys::{files, host};
 use crate::text::reason;
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
-
-/// The pause before unusable files are read again: while a certificate and its key are replaced, they may not match.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why a value, or its file, cannot be used.
 #[derive(Debug)]
@@ -47,28 +41,15 @@ pub(crate) struct FileValue<T> {
 }
 
 impl<T: Clone> FileValue<T> {
-    /// Calls `make`, which reads these files. If each of them is a regular file, a failure is retried for as long as
-    /// `patience` lasts.
+    /// Calls `make`, which reads these files.
     ///
     /// # Errors
     /// The errors of `make`.
     pub(crate) fn new(
         files: Vec<PathBuf>,
-        patience: Duration,
         make: impl Fn() -> Result<T, Unusable> + 'static,
     ) -> Result<FileValue<T>, Unusable> {
-        let end = Boot::now() + patience;
-        let first = loop {
-            match make() {
-                Err(_) if are_there(&files) && !end.passed() => sleep(AGAIN),
-                made => break made?,
-            }
-        };
-        Ok(FileValue { last: RefCell::new(first), make: Box::new(make), files })
-    }
-
-    pub(super) fn is_from_files(&self) -> bool {
-        !self.files.is_empty()
+        Ok(FileValue { last: RefCell::new(make()?), make: Box::new(make), files })
     }
 
     /// The value in the files now. If the files are unusable, the last good value is returned: a file may be half

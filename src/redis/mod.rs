@@ -215,11 +215,6 @@ impl Nodes {
         join_all(asked).await
     }
 
-    /// True if passwords or certificates come from files, which may be replaced.
-    pub(crate) fn log_in_by_file(&self) -> bool {
-        self.nodes.iter().any(|node| node.address().logs_in_by_file())
-    }
-
     /// True if a request may have reached the node.
     pub(crate) fn may_have_been_sent(&self, node: usize) -> bool {
         self.nodes[node].may_have_been_sent()

@@ -20,18 +20,17 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Err
 
 /// A TLS configuration. `ca`: the file (PEM) of the certificates to trust; None: the system's certificates, which are
 /// read once. `identity`: the files (PEM) of a certificate and its key, for servers that ask for a certificate; None:
-/// redlock shows no certificate. A failure is retried for as long as `patience` lasts, as in [`FileValue::new`].
+/// redlock shows no certificate.
 ///
 /// # Errors
 /// A file that cannot be read or used, or a system without certificates to trust.
 pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
-    patience: Duration,
 ) -> Result<FileValue<Arc<ClientConfig>>, Unusable> {
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
     let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
-    FileValue::new(files.cloned().collect(), patience, move || {
+    FileValue::new(files.cloned().collect(), move || {
         let roots = match &ca {
             Some(path) => Arc::new(roots(path)?),
             None => Arc::clone(&system),

@@ -2,7 +2,7 @@
 
 use crate::support::{
     Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, is_renewed,
-    message, ms, redlock, release, status,
+    ms, redlock, release, status,
 };
 use std::io::Read;
 use std::net::TcpListener;
@@ -86,12 +86,8 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
     showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
-    // These waits end while redlock still hopes that the certificate will be replaced.
-    let waits = ["300ms", "1s", "2500ms"].map(|wait| {
-        let test = redlock(&tls, format!("run -q backup --wait {wait} -- true")).status(78);
-        test.stderr(message(["CertificateRequired", "--tls-cert"])).spawn()
-    });
-    waits.into_iter().for_each(|call| drop(call.finish()));
+    // A wait does not help.
+    redlock(&tls, "run -q backup --wait 1m -- true").fails(78, ["CertificateRequired", "--tls-cert"]).run();
     let another = Authority::new();
     told(
         showing(Test::new(&tls), &another.issue("DNS:client", 2)),
@@ -261,31 +257,4 @@ fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
     assert!(!job.has_ended(), "{}", job.all_stderr());
     assert_eq!(tls.redis.get(KEY), Some(token));
     job.finish();
-}
-
-#[test]
-fn a_call_that_waits_outlives_the_moment_between_two_files() {
-    let (tls, authority, known) = asking();
-    let password = known.key.with_extension("password");
-    std::fs::write(&password, "first\n").unwrap();
-    let rules = ["ACL", "SETUSER", "locks", "on", "+@all", "~*", "&*", "resetpass", ">second"];
-    tls.redis.command(&rules);
-    let next = authority.issue("DNS:client", 2);
-    std::fs::rename(&next.certificate, &known.certificate).unwrap();
-    let url = tls.url().replace("rediss://", "rediss://locks@");
-    let call = |arguments: &[&str]| {
-        let test = showing(Test::new(&tls), &known).env("REDLOCK_REDIS", &url).env("REDLOCK_PASSWORD_FILE", &password);
-        test.args(["run", "-q", "backup"]).args(arguments).args(["--", "echo", "started"])
-    };
-    // The certificate is the new one; the key and the password are still the old ones.
-    call(&[]).fails(64, ["KeyMismatch"]).run();
-    let waiter = call(&["--wait", "20s"]).stdout("started\n").spawn();
-    std::thread::sleep(ms(300));
-    std::fs::rename(&next.key, &known.key).unwrap();
-    std::thread::sleep(ms(300));
-    std::fs::write(&password, "second\n").unwrap();
-    waiter.finish();
-    // A password that stays wrong ends the wait.
-    std::fs::write(&password, "third\n").unwrap();
-    call(&["--wait"]).fails(78, ["WRONGPASS"]).run();
 }

@@ -16,10 +16,6 @@ use std::time::Duration;
 /// times the time since the call began, but at most [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// If nodes refuse a password or certificate from a file, a new password or certificate may not be in the file yet. So
-/// a call with `--wait` repeats its first try, for at most this time.
-pub(crate) const ROTATION: Duration = Duration::from_secs(5);
-const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
     /// Re-enters a lease if the request asks for that, else takes the lock, else waits in line for as long as the
@@ -76,19 +72,16 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries to take the lock. Repeats the try for a while if rivals have each got some of the nodes, or if nodes
-    /// refuse a password or certificate from a file (see [`ROTATION`]).
+    /// Tries to take the lock. Repeats the try for a while if rivals have each got some of the nodes.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A call that does not wait needs no deadline here: the number of its tries is limited.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
-        let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
             // Even the last try, at the end of the wait, has time for an answer. Without this time the message would be
             // "timed out", and would not say who has the lock.
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
-                Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
                 Attempt::Denied(denial) if denial.split && !over.passed() => match rivalry.next() {
                     Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
                     None => return attempt,
@@ -98,13 +91,5 @@ impl Lock {
             self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             sleep_until((Boot::now() + pause).min(over)).await;
         }
-    }
-
-    /// True if nodes refuse the login, no other fault is final, and a password or certificate comes from a file.
-    fn may_be_rotated(&self, error: &Error) -> bool {
-        let Error::NoQuorum { faults, .. } = error else { return false };
-        self.locks.nodes.log_in_by_file()
-            && !error.can_heal()
-            && faults.iter().all(|(_, fault)| !fault.is_final() || fault.is_login())
     }
 }

@@ -1,6 +1,6 @@
 //! A held lease: the confirmations of the nodes, and the end of its validity.
 
-pub(super) mod acquire;
+mod acquire;
 pub(super) mod attempt;
 mod enter;
 mod extend;
