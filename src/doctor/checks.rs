@@ -60,9 +60,8 @@ impl Setup<'_> {
 /// servers of this node and of the other nodes.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
-pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
+pub(super) const OF_A_NODE: [(&str, CheckOfNode); 13] = [
     ("connection", connection),
-    ("certificate", certificate),
     ("kind", kind),
     ("role", role),
     ("identity", identity),
@@ -147,14 +146,6 @@ fn connection(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let advice = "set --node-timeout and a longer --ttl, or move Redis closer";
     Warn.when(worst > setup.node_timeout / 2, &detail, advice)?;
     Ok(format!("{figures} (limit {most})"))
-}
-
-fn certificate(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
-    let left = human(node.certificate_ends_in.unwrap_or_default());
-    let detail = format!("its certificate, or that of an issuer, expires in {left}: no lock can be taken after that");
-    let advice = "renew it, and let the server load it: CONFIG SET tls-cert-file FILE tls-key-file FILE";
-    Warn.when(node.certificate_ends_in.is_some(), &detail, advice)?;
-    Ok(if node.address.is_tls() { "valid for more than 14 days" } else { "none, without TLS" }.to_owned())
 }
 
 fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
@@ -431,7 +422,6 @@ mod tests {
             round_trips: vec![Duration::from_millis(1)],
             run_ids: BTreeSet::new(),
             info: report(&[info, &well].concat()),
-            certificate_ends_in: None,
             appendfsync: Ok("always".to_owned()),
             unsynced_rewrite: Ok("no".to_owned()),
             cluster: report(&[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),

@@ -13,9 +13,6 @@ use std::time::Duration;
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// A certificate that ends within this time is reported.
-const CERTIFICATE: Duration = Duration::from_secs(14 * 86_400);
-
 /// The facts about a configured node.
 #[derive(Debug)]
 pub(crate) struct NodeFacts {
@@ -42,9 +39,6 @@ pub(super) struct Facts {
     /// be several.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
-    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than
-    /// [`CERTIFICATE`], or is not known, or if the server does not use TLS.
-    pub(super) certificate_ends_in: Option<Duration>,
     /// Two settings that INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
     pub(super) unsynced_rewrite: Result<String, Problem>,
@@ -142,7 +136,6 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         ahead_ms,
         run_ids: node.run_ids().await,
         info,
-        certificate_ends_in: node.certificate_ends_within(CERTIFICATE).await,
         appendfsync: setting(node, "appendfsync").await,
         unsynced_rewrite: setting(node, "no-appendfsync-on-rewrite").await,
         cluster,

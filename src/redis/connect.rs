@@ -51,13 +51,6 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
     }
 }
 
-/// The time until the certificate of the server or of an issuer ends. None if no certificate ends within `time`. None
-/// if the address has no TLS or no TCP host, or if the server cannot be reached.
-pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
-    let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
-    tls::ends_within(time, tcp(host).await.ok()?, host, with).await
-}
-
 /// Opens several connections to each IP address of the host, and returns the `run_id`s of the servers there. All
 /// connections are open at the same time, since a balancer may give each connection to the least busy server. The set
 /// is empty if the address is no TCP host, or if no server tells its `run_id` by the deadline.

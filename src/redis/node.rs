@@ -198,12 +198,6 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// The time until the certificate of the server, or of an issuer, expires. None if this time is longer than `time`.
-    /// None if the node does not use TLS, or if the server shows no certificate before the timeout.
-    pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
-        within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
-    }
-
     /// Opens several connections to the node's address, and returns the `run_id`s of the servers that answer. There is
     /// more than one `run_id` if the address leads to several servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {

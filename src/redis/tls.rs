@@ -2,21 +2,17 @@
 
 use super::file_value::{FileValue, Unusable, read};
 use super::url::Host;
-use crate::sys::clock::unix_time;
 use crate::text::escaped;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tokio_rustls::rustls::time_provider::TimeProvider;
-use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, InvalidMessage, RootCertStore};
 
 /// A TLS configuration. `ca`: the file (PEM) of the certificates to trust; None: the system's certificates, which are
 /// read once. `identity`: the files (PEM) of a certificate and its key, for servers that ask for a certificate; None:
@@ -110,37 +106,6 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     let name = host.name.strip_suffix('.').unwrap_or(&host.name).to_owned();
     let name = ServerName::try_from(name).map_err(|_| io::Error::other("not a valid TLS server name"))?;
     TlsConnector::from(with).connect(name, stream).await
-}
-
-/// The time until a certificate of this host's chain ends: its own, or that of an issuer. None if no certificate ends
-/// within `time`. The handshake is made as if `time` had passed, so the connection cannot be used for anything else.
-pub(super) async fn ends_within(
-    time: Duration,
-    stream: TcpStream,
-    host: &Host,
-    with: Arc<ClientConfig>,
-) -> Option<Duration> {
-    let mut later = ClientConfig::clone(&with);
-    later.time_provider = Arc::new(AheadClock(time));
-    // A resumed session would check no certificate.
-    later.resumption = Resumption::disabled();
-    let error = over(stream, host, Arc::new(later)).await.err()?;
-    match error.get_ref()?.downcast_ref()? {
-        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-            Some(Duration::from_secs(not_after.as_secs()).saturating_sub(unix_time()))
-        }
-        _ => None,
-    }
-}
-
-/// A clock that is ahead by this time.
-#[derive(Debug)]
-struct AheadClock(Duration);
-
-impl TimeProvider for AheadClock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(unix_time() + self.0))
-    }
 }
 
 /// The text and the advice for an error that comes from a lack of trust. None for other errors, which may pass. An open
