@@ -577,7 +577,7 @@ mod tests {
         said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "in REDLOCK_LABEL: control characters are not allowed");
         said(
             &[("REDIS_URL", "h:1")],
-            "in REDIS_URL: cannot use \"h:1\": not a URL; write redis://HOST:PORT or unix:///PATH",
+            "in REDIS_URL: cannot use \"h:1\": not a URL; write redis://HOST:PORT, unix:///PATH or local:",
         );
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
         assert_eq!(twice.expect_err("twice").why, "in --redis: the node H:6379 is given twice");

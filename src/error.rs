@@ -137,8 +137,7 @@ impl fmt::Display for Error {
                 write!(f, "lost {name:?} before the command was started: {why}")
             }
             Error::NoCommand { command, why, .. } => {
-                // A command with a space is probably a shell line.
-                let advice = if command.contains(' ') { "; -c runs a shell line" } else { "" };
+                let advice = if is_of_shell(command) { "; -c runs a shell line" } else { "" };
                 write!(f, "cannot start \"{}\": {why}{advice}", escaped(command, COMMAND))
             }
             Error::NotOurs { name, token, found } => not_ours(f, name, token, found),
@@ -154,6 +153,19 @@ impl From<Unusable> for Error {
     fn from(Unusable { why, may_pass }: Unusable) -> Error {
         if may_pass { Error::Unavailable(why) } else { Error::Usage(why) }
     }
+}
+
+/// Words that only a shell executes: most systems have no program of these names.
+const OF_SHELL: [&str; 29] = [
+    ".", ":", "alias", "bg", "case", "cd", "command", "declare", "eval", "exec", "exit", "export", "fg", "for",
+    "function", "if", "let", "local", "read", "readonly", "set", "shift", "source", "time", "trap", "ulimit", "umask",
+    "unset", "while",
+];
+
+/// True if this command, which could not be started, is probably meant for a shell.
+fn is_of_shell(command: &str) -> bool {
+    OF_SHELL.contains(&command)
+        || command.contains([' ', '|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '=', '~', '{'])
 }
 
 impl Error {
@@ -188,6 +200,8 @@ impl Error {
     pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
         let has_path = command.as_bytes().contains(&b'/');
         let why = match errno {
+            _ if command.is_empty() => "the word is empty; is a variable unset?".to_owned(),
+            Errno::EACCES if Path::new(command).is_dir() => "it is a directory".to_owned(),
             Errno::ENOENT if has_path && Path::new(command).exists() => "its interpreter was not found".to_owned(),
             Errno::ENOENT => "not found".to_owned(),
             errno => errno.desc().to_lowercase(),

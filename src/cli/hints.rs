@@ -2,7 +2,7 @@
 //! in place of clap's tips and usage.
 
 use crate::cli;
-use crate::cli::parse::NO_DASHES;
+use crate::cli::parse::{NO_DASHES, lacks, sets_apart};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
@@ -14,12 +14,12 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "unlock free", "redlock release?"),
     (&[], "refresh", "redlock extend?"),
     (&[], "list ls ps show info get", "redlock status?"),
-    (&[], "history last logs", "redlock log?"),
+    (&[], "history last", "redlock log?"),
     (&[], "watch top", "redlock status --watch?"),
     (&[], "check ping test", "redlock doctor?"),
     (&["run"], "--json", "run prints no results; standard output is the job's"),
     (&["run", "acquire"], "-j --jobs --count --concurrency --max", "--slots?"),
-    (&["run", "acquire"], "--nowait --no-wait --nonblocking", "one try is the default, as with -n"),
+    (&["run", "acquire"], "--nowait --no-wait", "one try is the default, as with -n"),
     (
         &["run", "acquire"],
         "--exit-code --child-exit-code",
@@ -27,7 +27,7 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     ),
     (&["run", "acquire"], "-o --close", "a lock is not an open file, so there is nothing to close"),
     (&["run"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
-    (&["run"], "--max-time --maxtime --max-runtime --runtime --deadline --time-limit", "--max-run?"),
+    (&["run"], "--max-time --maxtime --runtime --deadline --time-limit", "--max-run?"),
     (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
     (&["run"], "--signal --foreground --preserve-status --fg", "redlock always passes on signals and the job's status"),
     (&["log"], "-f --follow", "redlock status --watch?"),
@@ -52,13 +52,21 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     ),
 ];
 
+/// For help among the words of a call: in other tools -h names the host, and a pipeline would take status 0 for a success.
+const RUNS_NOTHING: &str =
+    "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
+
 const REDIS: &str = "use --redis redis://HOST:PORT/DB (rediss:// with TLS)";
 
 /// The error of these arguments in one line.
 pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     let mut redlock = cli::command();
     redlock.build();
-    let command = arguments.iter().skip(1).find_map(|word| redlock.find_subcommand(word));
+    let words = arguments.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let command = match error.kind() {
+        ErrorKind::InvalidSubcommand => None,
+        _ => words.clone().find_map(|word| redlock.find_subcommand(word)),
+    };
     let text = error.render().to_string();
     let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(char::is_control, "?");
@@ -69,9 +77,10 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     let form = command.map_or_else(String::new, form);
     let is_plain = !word.starts_with('-');
     let name = command.map_or("", Command::get_name);
-    let sets_apart = |word: &OsString| word == "--" || word.as_encoded_bytes().starts_with(b"-c");
-    let lacks_dashes = name == "run" && !arguments.iter().any(sets_apart);
+    let has_command = arguments.iter().any(sets_apart);
+    let lacks_dashes = name == "run" && !has_command;
     match error.kind() {
+        ErrorKind::InvalidSubcommand if has_command => format!("{text}; redlock run NAME -- COMMAND?"),
         // clap's words would show the token.
         ErrorKind::UnknownArgument if is_plain && form.contains("--token") => {
             format!("unexpected second argument; a token is written --token T: {form}")
@@ -81,7 +90,17 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         }
         ErrorKind::UnknownArgument if is_plain && lacks_dashes => NO_DASHES.to_owned(),
         ErrorKind::UnknownArgument if is_plain => format!("{text}; {form}"),
-        _ if let Some(long) = with_one_dash(&redlock, arguments) => format!("long options have two dashes: {long}"),
+        _ if let Some(said) = words.clone().find_map(|word| with_one_dash(word, &redlock, command)) => said,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => RUNS_NOTHING.to_owned(),
+        ErrorKind::InvalidValue if word.starts_with("--format ") && command.is_some() => {
+            let given = error.get(ContextKind::InvalidValue).map_or_else(String::new, ContextValue::to_string);
+            lacks(name, &given.replace(char::is_control, "?"))
+        }
+        // clap takes the = of -n=3 for a flag.
+        ErrorKind::UnknownArgument if word == "-=" => {
+            let joined = words.filter(|word| !word.starts_with("--")).find_map(|word| word.split_once('='));
+            format!("{} has no value", joined.map_or("a flag", |(flag, _)| flag))
+        }
         ErrorKind::UnknownArgument if word[1..].starts_with(|c: char| c.is_ascii_digit()) => match name {
             "log" => format!("{text}; -n N shows the last N"),
             _ => format!("a duration or a number cannot be negative: {word}"),
@@ -93,7 +112,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
                 _ if lacks_dashes => NO_DASHES.to_owned(),
                 _ => format!("redlock {name} -h shows its options"),
             };
-            format!("{text}; {}", hint(word, &redlock, command).unwrap_or(usual))
+            format!("{text}; {}", meant(word, &redlock, command).or_else(|| likely(error)).unwrap_or(usual))
         }
         ErrorKind::MissingRequiredArgument => {
             format!("{}; {form}", text.replace("the following required arguments were not provided:", "missing"))
@@ -102,15 +121,14 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// The first known long option that has only one dash, as in consul (`-name`). Returns it with two dashes (`--name`).
-fn with_one_dash(redlock: &Command, arguments: &[OsString]) -> Option<String> {
-    let words = arguments.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
-    let options = words.filter(|word| word.starts_with('-') && word.len() > 3).map(|word| format!("-{word}"));
-    let is_known = |word: &&str| {
-        redlock.get_subcommands().any(|command| has_option(command, word))
-            || MEANT.iter().any(|(_, words, _)| is_among(word, words))
-    };
-    options.filter_map(|option| option.split('=').next().filter(is_known).map(str::to_owned)).next()
+/// The message for a long option that has only one dash, as in consul (`-name`); None for any other word.
+fn with_one_dash(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
+    let word = word.split('=').next().filter(|word| word.starts_with('-') && word.len() > 3)?;
+    let long = format!("-{word}");
+    match has_option(command.unwrap_or(redlock), &long) {
+        true => Some(format!("long options have two dashes: {long}")),
+        false => Some(format!("unexpected argument '{word}' found; {}", meant(&long, redlock, command)?)),
+    }
 }
 
 /// The usual form of a call: `redlock wait NAME [--timeout D]`.
@@ -119,8 +137,8 @@ fn form(command: &Command) -> String {
     usage.lines().next().unwrap_or_default().trim_start_matches("Usage: ").replace(" [OPTIONS]", "")
 }
 
-/// The hint, if any, for a word that redlock, or this command of redlock, does not know.
-fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
+/// The hint for a word of another tool, or of another command of redlock.
+fn meant(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
     let name = command.map_or("", Command::get_name);
     let is_meant = |(commands, words, _): &&(&[&str], &str, &str)| {
         is_among(word, words) && (commands.is_empty() || commands.contains(&name))
@@ -130,15 +148,17 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<Stri
     }
     let owners = redlock.get_subcommands().filter(|command| has_option(command, word));
     let owners: Vec<&str> = owners.map(Command::get_name).collect();
-    let own: Vec<String> = match word.starts_with('-') {
-        true if !owners.is_empty() => return Some(format!("it is an option of {}", enumerated(&owners, "and"))),
-        true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
-        false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
-    };
-    // A word of one or two characters is not completed: too many options begin with it.
-    let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
-    let longer: Vec<&str> = begin_so.collect();
-    (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))
+    (!owners.is_empty()).then(|| format!("it is an option of {}", enumerated(&owners)))
+}
+
+/// The word of redlock that is most like the unknown one, if clap finds one.
+fn likely(error: &Error) -> Option<String> {
+    match (error.get(ContextKind::SuggestedArg), error.get(ContextKind::SuggestedSubcommand)) {
+        (Some(ContextValue::String(word)), _) => Some(format!("{word}?")),
+        // The likeliest is the last.
+        (_, Some(ContextValue::Strings(words))) => words.last().map(|word| format!("{word}?")),
+        _ => None,
+    }
 }
 
 fn is_among(word: &str, words: &str) -> bool {
@@ -149,10 +169,10 @@ fn has_option(command: &Command, option: &str) -> bool {
     command.get_arguments().any(|arg| forms(arg).any(|form| form == option))
 }
 
-/// `a, b or c`
-fn enumerated(words: &[&str], before_last: &str) -> String {
+/// `a, b and c`
+fn enumerated(words: &[&str]) -> String {
     match words {
-        [others @ .., last] if !others.is_empty() => format!("{} {before_last} {last}", others.join(", ")),
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         words => words.concat(),
     }
 }

@@ -33,12 +33,19 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
         arguments.push("--help".into());
     }
     let mut cli = read(&arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Show(error.render().to_string()),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if !arguments.iter().any(sets_apart) => {
+            Refusal::Show(error.render().to_string())
+        }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Refusal::Bare(error.render().to_string()),
         _ => Refusal::Wrong(complaint(&error, &arguments)),
     })?;
     normalize(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
     Ok(cli)
+}
+
+/// True for the word before a command: `--`, or the `-c` of a shell line.
+pub(crate) fn sets_apart(word: &OsString) -> bool {
+    word == "--" || word.as_encoded_bytes().starts_with(b"-c")
 }
 
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
@@ -52,14 +59,21 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 /// Refuses a form of results that this command does not have.
 fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> {
     let given = matches.get_one::<Format>("format").filter(|_| matches.value_source("format") == Some(CommandLine));
-    let has = cli::formats(command);
-    let list = has.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
-    let why = match given {
-        Some(_) if has.is_empty() => format!("{command} has no --format"),
-        Some(format) if !has.contains(format) => format!("{command} has no --format {}; it has {list}", format.word()),
-        _ => return Ok(()),
-    };
-    Err(clap::Error::raw(ErrorKind::ArgumentConflict, why))
+    match given {
+        Some(format) if !cli::formats(command).contains(format) => {
+            Err(clap::Error::raw(ErrorKind::ArgumentConflict, lacks(command, &format.word())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The refusal of a form of results that this command does not have.
+pub(crate) fn lacks(command: &str, format: &str) -> String {
+    let list = cli::formats(command).iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
+    match list.as_str() {
+        "" => format!("{command} has no --format"),
+        list => format!("{command} has no --format {format}; it has {list}"),
+    }
 }
 
 /// Brings alternative spellings into one form.
@@ -246,7 +260,7 @@ mod tests {
         for line in ["run", "run -n", "run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
             assert_eq!(refused(line), "missing lock name: redlock run NAME -- COMMAND", "{line}");
         }
-        assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
+        assert!(refused("run --wait ./job.sh").ends_with("to wait forever: NAME --wait [-- COMMAND]"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 /// The length of a lease, in whole milliseconds as Redis counts.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     match hold_time(text)? {
-        ttl if ttl < SHORTEST => Err("the shortest is 100ms".to_owned()),
+        ttl if ttl < SHORTEST => Err("the shortest is 100ms, for run and --while-pid 500ms".to_owned()),
         ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
     }
 }
@@ -73,14 +73,14 @@ pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
 /// `--wait` without a duration.
 pub(crate) const FOREVER: &str = "forever";
 
-/// The value of `--wait [D]`. If the value is no duration, it is probably the command or the name.
+/// The value of `--wait [D]`. If the value is no duration, it may be the command, the name, or a word for forever.
 pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     if text == FOREVER {
         return Ok(Duration::MAX);
     }
     duration(text).map_err(|why| match text.starts_with(|c: char| c.is_ascii_digit()) {
         true => why,
-        false => format!("{why}; before a command write --wait -- {text}, or put the name first"),
+        false => format!("{why}; to wait forever: NAME --wait [-- COMMAND]"),
     })
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
 pub(crate) fn watch(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),
-        every => every.map_err(|why| format!("{why}; put a name first")),
+        every => every.map_err(|why| format!("{why}; the default: [NAME] --watch")),
     }
 }
 

@@ -87,7 +87,7 @@ impl Url {
             return Err(bad("whitespace or a control character in a URL".to_owned()));
         }
         let Some(scheme) = scheme(url) else {
-            return Err(bad("not a URL; write redis://HOST:PORT or unix:///PATH".to_owned()));
+            return Err(bad("not a URL; write redis://HOST:PORT, unix:///PATH or local:".to_owned()));
         };
         let rest = &url[scheme.len() + 1..];
         let kind = scheme.to_ascii_lowercase();
@@ -433,7 +433,7 @@ mod tests {
             assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
             assert!(!message.chars().any(char::is_control), "{url}: {message}");
         }
-        let advice = "not a URL; write redis://HOST:PORT or unix:///PATH";
+        let advice = "not a URL; write redis://HOST:PORT, unix:///PATH or local:";
         assert_eq!(refused("h:6379"), format!("cannot use \"h:6379\": {advice}"));
     }
 

@@ -84,6 +84,9 @@ pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>>
 /// `ENOENT` if there is no such file, `EACCES` if this user may not execute the file. If the command is a path, also
 /// other errors of the kernel.
 pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
+    if command.is_empty() {
+        return Err(Errno::ENOENT);
+    }
     if command.as_encoded_bytes().contains(&b'/') {
         return executable(command.into());
     }
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!(find("/bin/sh"), Ok(()));
         assert_eq!(find("no-such-command"), Err(Errno::ENOENT));
         assert_eq!(find("/no/such/command"), Err(Errno::ENOENT));
+        assert_eq!(find(""), Err(Errno::ENOENT));
         assert_eq!(find("/etc/passwd"), Err(Errno::EACCES));
         assert_eq!(find("/etc"), Err(Errno::EACCES));
         assert_eq!(find("/etc/passwd/x"), Err(Errno::ENOTDIR));

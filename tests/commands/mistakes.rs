@@ -2,8 +2,11 @@
 
 use crate::support::{Redis, Test, any, like, redlock};
 
+const HELP: &str =
+    "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
+
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
-const LINES: [(&str, &str); 156] = [
+const LINES: [(&str, &str); 178] = [
     // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -39,9 +42,8 @@ const LINES: [(&str, &str); 156] = [
     // Options that are cut short, belong to other commands, or do not exist.
     ("run x --once -- true", "'--once'; --once-per?"),
     ("run x --max 5 -- true", "'--max'; --slots?"),
-    ("run x --hold 5 -- true", "'--hold'; --hold-at-least?"),
     ("run x --kill 5 -- true", "'--kill'; --kill-after?"),
-    ("run x --tls-c x -- true", "'--tls-c'; --tls-ca or --tls-cert?"),
+    ("run x --tls-c x -- true", "'--tls-c'; --tls-ca?"),
     ("run --nam x -- true", "'--nam'; --name?"),
     ("status --watc", "'--watc'; --watch?"),
     ("log --wait", "'--wait'; it is an option of run and acquire"),
@@ -71,15 +73,20 @@ const LINES: [(&str, &str); 156] = [
     ("run -c true", "missing lock name: redlock run NAME -- COMMAND"),
     (
         "run backup --wait true",
-        "invalid value 'true' for '--wait [<D>]': <any>; before a command write --wait -- true, or put the name first",
+        "invalid value 'true' for '--wait [<D>]': <any>; to wait forever: NAME --wait [-- COMMAND]",
     ),
     // consul lock, whose options have one dash
-    ("run -try=5s x -- true", "long options have two dashes: --try"),
-    ("run -n=3 x -- true", "'-='; redlock run -h shows its options"),
+    ("run -try=5s x -- true", "'-try'; run and acquire have --wait, wait has --timeout"),
+    ("run -n=3 x -- true", "-n has no value"),
+    ("run --redis=redis://a=b -sq=3 x -- true", "-sq has no value"),
     ("run -name=x -- true", "long options have two dashes: --name"),
     ("run -wait 5m x -- true", "long options have two dashes: --wait"),
-    ("run -child-exit-code x -- true", "long options have two dashes: --child-exit-code"),
-    ("run x -timeout=5s -- true", "long options have two dashes: --timeout"),
+    (
+        "run -child-exit-code x -- true",
+        "'-child-exit-code'; -E N is the status if the lock is held; redlock passes the job's status on",
+    ),
+    ("run x -timeout=5s -- true", "'-timeout'; run and acquire have --wait, wait has --timeout"),
+    ("run x -http-addr=h:1 -- true", "'-http-addr'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("run x -verbose -- true", "long options have two dashes: --verbose"),
     ("-redis redis://h status", "long options have two dashes: --redis"),
     ("run x --try 5s -- true", "'--try'; run and acquire have --wait, wait has --timeout"),
@@ -108,7 +115,7 @@ const LINES: [(&str, &str); 156] = [
     ("run x --maxtime=5 -- true", "'--maxtime'; --max-run?"),
     ("run x --retries=5 -- true", "'--retries'; run and acquire have --wait, wait has --timeout"),
     ("run x --sleep=5 -- true", "'--sleep'; redlock run -h shows its options"),
-    ("run -port=3801 true", "long options have two dashes: --port"),
+    ("run -port=3801 true", "'-port'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("run -N x true", "'-N'; put -- before the command: redlock run NAME -- COMMAND"),
     // sem
     ("run --id x -- true", "'--id'; the lock is NAME, a plain argument, or --name"),
@@ -133,11 +140,28 @@ const LINES: [(&str, &str); 156] = [
     ("log x --follow", "'--follow'; redlock status --watch?"),
     ("log --tail 5", "'--tail'; -n?"),
     ("log -n 0", "invalid value '0' for '--lines <N>': not a whole number from 1 to 1000000"),
-    ("logs x", "unrecognized subcommand 'logs'; redlock log?"),
+    ("logs x", "unrecognized subcommand 'logs'; log?"),
     // Misspelt words, and other words for options and commands.
-    ("run x --reddis redis://h -- true", "'--reddis'; redlock run -h shows its options"),
+    ("run x --reddis redis://h -- true", "'--reddis'; --redis?"),
     ("acquire x --verbos", "'--verbos'; --verbose?"),
-    ("relase x", "unrecognized subcommand 'relase'; redlock -h lists the commands"),
+    ("acquire x --ttll 5", "'--ttll'; --ttl?"),
+    ("run -nsq x --quite -- true", "'--quite'; --quiet?"),
+    ("log x --sicne 5", "'--sicne'; --since?"),
+    ("relase x", "unrecognized subcommand 'relase'; release?"),
+    ("aquire", "unrecognized subcommand 'aquire'; acquire?"),
+    ("stauts", "unrecognized subcommand 'stauts'; status?"),
+    ("nightly", "unrecognized subcommand 'nightly'; redlock -h lists the commands"),
+    // Only run has a command.
+    ("backup -- ./job.sh", "unrecognized subcommand 'backup'; redlock run NAME -- COMMAND?"),
+    ("-q backup --wait 5m -- wait", "unrecognized subcommand 'backup'; redlock run NAME -- COMMAND?"),
+    ("backup -c ./job.sh", "unrecognized subcommand 'backup'; redlock run NAME -- COMMAND?"),
+    ("rnu x -- true", "unrecognized subcommand 'rnu'; redlock run NAME -- COMMAND?"),
+    // In other tools -h names the host.
+    ("run x -h h -- true", HELP),
+    ("run x -h h -c true", HELP),
+    ("-h h run x -- true", HELP),
+    ("run x --help -- true", HELP),
+    ("-V run x -- true", HELP),
     ("run x --limit 3 -- true", "'--limit'; run and acquire have --slots, log has -n"),
     ("log x --limit 3", "'--limit'; -n?"),
     ("run -j 3 x -- true", "'-j'; --slots?"),
@@ -163,6 +187,9 @@ const LINES: [(&str, &str); 156] = [
     ("status --format env", "status has no --format env; it has text, json, prometheus<any>"),
     ("acquire x --format prometheus", "acquire has no --format prometheus; it has text, json, env"),
     ("log --format env", "log has no --format env; it has text, json, chart, html"),
+    ("log --format yaml", "log has no --format yaml; it has text, json, chart, html"),
+    ("--format yaml acquire x", "acquire has no --format yaml; it has text, json, env"),
+    ("run x --format yaml -- true", "run has no --format"),
     // Durations.
     (
         "log --since yesterday",
@@ -179,8 +206,20 @@ const LINES: [(&str, &str); 156] = [
     ("acquire x --ttl -5s", "a duration or a number cannot be negative: -5"),
     ("acquire x --wait -5", "a duration or a number cannot be negative: -5"),
     ("acquire x --ttl=-5", "invalid value '-5' for '--ttl <D>': a duration cannot be negative"),
-    ("acquire x --ttl 0", "invalid value '0' for '--ttl <D>': the shortest is 100ms"),
-    ("acquire x --ttl 99ms", "invalid value '99ms' for '--ttl <D>': the shortest is 100ms"),
+    ("acquire x --ttl 0", "invalid value '0' for '--ttl <D>': the shortest is 100ms, for run and --while-pid 500ms"),
+    (
+        "run x --ttl 99ms -- true",
+        "invalid value '99ms' for '--ttl <D>': the shortest is 100ms, for run and --while-pid 500ms",
+    ),
+    (
+        "run x --wait  -- true",
+        "invalid value '' for '--wait [<D>]': a duration is written 500ms, 30s or 1m 30s; to wait forever: NAME --wait [-- COMMAND]",
+    ),
+    (
+        "acquire x --wait infinity",
+        "invalid value 'infinity' for '--wait [<D>]': <any>; to wait forever: NAME --wait [-- COMMAND]",
+    ),
+    ("status x --watch ever", "invalid value 'ever' for '--watch [<D>]': <any>; the default: [NAME] --watch"),
     ("acquire x --ttl 31days", "invalid value '31days' for '--ttl <D>': the longest is 30 days"),
     ("acquire x --ttl 99999999999999999999s", "invalid value '99999999999999999999s' for '--ttl <D>': too long"),
     ("acquire x --node-timeout -5", "a duration or a number cannot be negative: -5"),
@@ -225,9 +264,9 @@ fn each_has_its_one_true_line() {
 
 #[test]
 fn an_address_that_is_no_url_is_told_what_one_is() {
-    for address in ["redis//h", "redis:/h", "rediss//h", "redis:6379", "h:6379", ":6379", "unix:/s", "/s"] {
+    for address in ["redis//h", "redis:/h", "rediss//h", "redis:6379", "h:6379", ":6379", "unix:/s", "/s", "local"] {
         let said = format!(
-            "redlock: in --redis: cannot use \"{address}\": not a URL; write redis://HOST:PORT or unix:///PATH\n"
+            "redlock: in --redis: cannot use \"{address}\": not a URL; write redis://HOST:PORT, unix:///PATH or local:\n"
         );
         Test::bare().args(["status", "x", "--redis", address]).status(64).stderr(said).run();
     }

@@ -504,7 +504,7 @@ fn watch_leaves_out_empty_columns_before_it_cuts_the_last_run() {
 #[test]
 fn watch_has_the_name_before_it_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
-    redlock(&redis, "status --watch backup").fails(64, ["30s or 1m 30s; put a name first"]).run();
+    redlock(&redis, "status --watch backup").fails(64, ["30s or 1m 30s; the default: [NAME] --watch"]).run();
     let watcher = redlock(&redis, "status backup --watch").interrupted(Signal::SIGTERM).spawn();
     watcher.prints(like("<date>  backup  free; no run is known<any>"));
     watcher.send(Signal::SIGTERM);

@@ -163,12 +163,19 @@ fn a_command_that_does_not_exist_is_noticed_before_waiting_in_line() {
     for (command, said) in [
         ("no-such-command", "redlock: \"backup\" did not run: cannot start \"no-such-command\": not found\n"),
         ("./no-such-job", "redlock: \"backup\" did not run: cannot start \"./no-such-job\": not found\n"),
-        ("sleep 1", "redlock: \"backup\" did not run: cannot start \"sleep 1\": not found; -c runs a shell line\n"),
+        ("", "redlock: \"backup\" did not run: cannot start \"\": the word is empty; is a variable unset?\n"),
     ] {
         run(&redis, ["--wait", "10m", "--", command]).status(127).stderr(said).run();
     }
-    let said = "redlock: \"backup\" did not run: cannot start \"/etc/passwd\": permission denied\n";
-    run(&redis, ["--wait", "10m", "--", "/etc/passwd"]).status(126).stderr(said).run();
+    for (command, said) in [("/etc/passwd", "permission denied"), ("/etc", "it is a directory")] {
+        let said = format!("redlock: \"backup\" did not run: cannot start \"{command}\": {said}\n");
+        run(&redis, ["--wait", "10m", "--", command]).status(126).stderr(said).run();
+    }
+    for word in ["sleep 1", "A=1", "ls|wc", "cd", "exit", "~/job", "$JOB"] {
+        let said =
+            format!("redlock: \"backup\" did not run: cannot start \"{word}\": not found; -c runs a shell line\n");
+        run(&redis, ["--wait", "10m", "--", word, "/dir"]).status(127).stderr(said).run();
+    }
 }
 
 #[test]
