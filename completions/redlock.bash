@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=given ;;&
-        --format | --grace | --hold-at-least | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
+        --format | --hold-at-least | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --signal | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -60,8 +60,8 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --keep-errors --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
-    acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    run) options='--wait --hold-at-least --once-per --max-run --keep-errors --signal --kill-after --on-lost --whole -c --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
+    acquire) options='--wait --while-pid --on-lost --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     status) options='--name --all --token --exit-code --ran-within --min-hosts --hosts --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
@@ -79,6 +79,7 @@ _redlock() {
         --name) mapfile -t candidates < <(_redlock_names "${nodes[@]}") ;;
         --keep-errors | --password-file | --tls-ca | --tls-cert | --tls-key) compopt -o default ;;
         --on-lost) candidates=(stop continue) ;;
+        --signal) candidates=(TERM INT QUIT HUP USR1 USR2 KILL) ;;
         --format)
             case $command in
             '') candidates=(text json prometheus nagios chart html env) ;;

@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --format --hold-at-least --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -108,6 +108,16 @@ complete -c redlock -n '__redlock_at start' -s V -l version -d 'Print the versio
 complete -c redlock -n '__redlock_at start' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at start' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
 complete -c redlock -n '__redlock_at start' -l format -xa 'text json prometheus nagios chart html env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at run' -s w -l wait -d 'Wait in line for the lock, for at most D'
+complete -c redlock -n '__redlock_at run' -l hold-at-least -x -d 'Keep the lock for at least D'
+complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)'
+complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
+complete -c redlock -n '__redlock_at run' -l keep-errors -rF -d 'Append the job\'s standard error to FILE'
+complete -c redlock -n '__redlock_at run' -l signal -xa 'TERM INT QUIT HUP USR1 USR2 KILL' -d 'Ask the job to stop with SIG, not SIGTERM'
+complete -c redlock -n '__redlock_at run' -l kill-after -x -d 'Send SIGKILL D after the job was asked to stop'
+complete -c redlock -n '__redlock_at run' -l on-lost -xa 'stop continue' -d 'When the lease is lost: stop or continue'
+complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
+complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'
 complete -c redlock -n '__redlock_at run' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME; run can hold several'
 complete -c redlock -n '__redlock_at run' -l ttl -x -d 'How long a lease lasts unrenewed'
 complete -c redlock -n '__redlock_at run' -s n -l nonblock -d 'Try once, like flock -n (the default)'
@@ -118,18 +128,11 @@ complete -c redlock -n '__redlock_at run' -s E -l conflict-exit-code -x -d 'Exit
 complete -c redlock -n '__redlock_at run' -l reentrant -d 'Re-enter the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at run' -l token -x -d 'With --reentrant: the token of the lease to re-enter'
 complete -c redlock -n '__redlock_at run' -l newest -x -d 'Exit with 75 if a call with a larger N has come'
-complete -c redlock -n '__redlock_at run' -s w -l wait -d 'Wait in line for the lock, for at most D'
-complete -c redlock -n '__redlock_at run' -l grace -x -d 'Time between SIGTERM and SIGKILL'
-complete -c redlock -n '__redlock_at run' -l kill-after -x -d 'Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT'
-complete -c redlock -n '__redlock_at run' -l on-lost -xa 'stop continue' -d 'When the lease is lost: stop or continue'
-complete -c redlock -n '__redlock_at run' -l hold-at-least -x -d 'Keep the lock for at least D'
-complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)'
-complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
-complete -c redlock -n '__redlock_at run' -l keep-errors -rF -d 'Append the job\'s standard error to FILE'
-complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
-complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'
 complete -c redlock -n '__redlock_at run' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at run' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
+complete -c redlock -n '__redlock_at acquire' -s w -l wait -d 'Wait in line for the lock, for at most D'
+complete -c redlock -n '__redlock_at acquire' -l while-pid -x -d 'Renew the lease until process PID ends, then release it'
+complete -c redlock -n '__redlock_at acquire' -l on-lost -xa 'stop continue' -d 'With --while-pid, when the lease is lost: stop or continue'
 complete -c redlock -n '__redlock_at acquire' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME; run can hold several'
 complete -c redlock -n '__redlock_at acquire' -l ttl -x -d 'How long a lease lasts unrenewed'
 complete -c redlock -n '__redlock_at acquire' -s n -l nonblock -d 'Try once, like flock -n (the default)'
@@ -140,9 +143,6 @@ complete -c redlock -n '__redlock_at acquire' -s E -l conflict-exit-code -x -d '
 complete -c redlock -n '__redlock_at acquire' -l reentrant -d 'Re-enter the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: the token of the lease to re-enter'
 complete -c redlock -n '__redlock_at acquire' -l newest -x -d 'Exit with 75 if a call with a larger N has come'
-complete -c redlock -n '__redlock_at acquire' -s w -l wait -d 'Wait in line for the lock, for at most D'
-complete -c redlock -n '__redlock_at acquire' -l while-pid -x -d 'Renew the lease until process PID ends, then release it'
-complete -c redlock -n '__redlock_at acquire' -l on-lost -xa 'stop continue' -d 'With --while-pid, when the lease is lost: stop or continue'
 complete -c redlock -n '__redlock_at acquire' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at acquire' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
 complete -c redlock -n '__redlock_at acquire' -l format -xa 'text json env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'

@@ -13,7 +13,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
+    FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, signal, token, ttl, wait_time, watch,
+    whole,
 };
 
 /// The version, with the commit if `make` built redlock from a repository.
@@ -344,7 +345,7 @@ pub(crate) struct LeaseArgs {
     ///
     /// If an enclosing redlock run already holds this lock, re-enter its lease instead of waiting for it; otherwise this option
     /// changes nothing. With --token: re-enter the lease of that token, or fail with 77.
-    #[arg(long, conflicts_with_all = ["shared", "slots"])]
+    #[arg(long, conflicts_with_all = ["shared", "slots"], hide_short_help = true)]
     pub(crate) reentrant: bool,
     /// With --reentrant: the token of the lease to re-enter
     #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
@@ -366,40 +367,21 @@ pub(crate) struct LeaseArgs {
                             redlock run NAME [OPTIONS] -c LINE\n \
                             e.g.: redlock run --name backup --ttl 30s -- ./job.sh")]
 pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) taking: LeaseArgs,
     /// The name of the lock
     #[arg(value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
+    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
-    /// Time between SIGTERM and SIGKILL
-    ///
-    /// Applies when redlock stops the job because the lease is lost or --max-run has passed. A grace too long for the ttl is
-    /// refused [default: ttl/6, at most 10s]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) grace: Option<Duration>,
-    /// Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT
-    ///
-    /// Counted from the first of these signals that redlock gets, like timeout -k. 0, the default, means never.
-    #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) kill_after: Option<Duration>,
-    /// When the lease is lost: stop or continue
-    ///
-    /// stop, the default: no process of the job is left when the lease can expire. continue: the job runs on without the
-    /// lock, and the exit status is 76.
-    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
-    pub(crate) on_lost: Option<OnLost>,
     /// Keep the lock for at least D
     ///
     /// Even if the job ends sooner, or fails. D counts from the acquisition; redlock itself ends with the
     /// command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
     /// both options for one crontab on several hosts whose clocks differ.
-    #[arg(long, value_name = "D", value_parser = hold_time)]
+    #[arg(long, value_name = "D", value_parser = hold_time, hide_short_help = true)]
     pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)
     ///
@@ -407,11 +389,12 @@ pub(crate) struct RunArgs {
     /// 75, or the status of -E. Runs that failed, and runs without --once-per, do not count: after a failure the next
     /// host that comes, or with --wait the next in line, tries again. Use it for one crontab on many hosts. Up to 100
     /// days.
-    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
+    #[arg(long, value_name = "D", value_parser = remembered)]
+    #[arg(conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
-    /// SIGTERM, then SIGKILL after the grace. 0, the default, means no limit, as with timeout(1).
+    /// The job gets SIGTERM (--signal), then SIGKILL (--kill-after). 0, the default, means no limit, as with timeout(1).
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
     /// Append the job's standard error to FILE
@@ -420,10 +403,29 @@ pub(crate) struct RunArgs {
     /// last lines there, up to 1,024 bytes, for log -v and status. The job's errors may hold secrets. FILE is created for this user alone.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) keep_errors: Option<PathBuf>,
+    /// Ask the job to stop with SIG, not SIGTERM
+    ///
+    /// SIG is a name, such as INT, or a number, as for timeout -s. redlock sends it to the whole job when the lease is lost
+    /// and when --max-run has passed. Signals that redlock gets are passed on as they are.
+    #[arg(long, value_name = "SIG", value_parser = signal, default_value = "TERM", hide_default_value = true)]
+    pub(crate) signal: i32,
+    /// Send SIGKILL D after the job was asked to stop
+    ///
+    /// Whoever asked: redlock, because the lease is lost or --max-run has passed, or you, by SIGTERM, SIGINT, SIGQUIT or
+    /// --signal to redlock. Sooner if the lease ends; a long D leaves less time to ride out an outage. Without it, or with 0: a
+    /// sixth of the ttl, at most 10s, if redlock asked; never if you did.
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
+    /// When the lease is lost: stop or continue
+    ///
+    /// stop, the default: no process of the job is left when the lease can expire. continue: the job runs on without the
+    /// lock, and the exit status is 76.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
+    pub(crate) on_lost: Option<OnLost>,
     /// The job lasts until its last process ends
     ///
     /// Without this option the job ends with COMMAND, and anything COMMAND left in the background runs on without the lock.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) whole: bool,
     /// Run LINE with /bin/sh -c instead of COMMAND
     #[arg(short = 'c', value_name = "LINE", conflicts_with = "command")]
@@ -432,20 +434,21 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "COMMAND", last = true, num_args = 1..)]
     #[arg(hide_short_help = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+    // The last: its heading would be that of the arguments behind it.
+    #[command(flatten)]
+    pub(crate) taking: LeaseArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock acquire NAME [OPTIONS]")]
 pub(crate) struct AcquireArgs {
-    #[command(flatten)]
-    pub(crate) taking: LeaseArgs,
     /// The name of the lock
     #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "names")]
     pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
+    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
     /// Renew the lease until process PID ends, then release it
@@ -461,6 +464,9 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
     #[arg(requires = "while_pid")]
     pub(crate) on_lost: Option<OnLost>,
+    // The last, as in RunArgs.
+    #[command(flatten)]
+    pub(crate) taking: LeaseArgs,
 }
 
 #[derive(Debug, Args)]

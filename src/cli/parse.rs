@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(run(line).wait, Duration::ZERO, "{line}");
         }
         let run = run("run x --kill-after 0 --max-run 0s --hold-at-least 0 --ttl 500ms -- true");
-        assert_eq!((run.kill_after, run.max_run, run.hold_at_least), (None, None, None));
+        assert_eq!((run.kill_after, run.max_run, run.hold_at_least, run.signal), (None, None, None, 15));
         assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: the shortest for run is 500ms");
     }
 

@@ -1,5 +1,7 @@
 //! Parsers for the values on the command line: names, tokens, whole numbers and durations.
 
+use nix::libc;
+use nix::sys::signal::Signal;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
@@ -123,6 +125,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "a duration is written 500ms, 30s or 1m 30s".to_owned())
 }
 
+/// A signal as timeout(1) takes it: a name with or without SIG, `RTMIN+3`, or a number.
+pub(crate) fn signal(text: &str) -> Result<i32, String> {
+    let upper = text.to_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let from = |first: i32, more: &str| match more {
+        "" => Some(first),
+        more => more.parse::<i8>().ok().map(|more| first + i32::from(more)),
+    };
+    let number = match name.find(['+', '-']).map_or((name, ""), |at| name.split_at(at)) {
+        ("RTMIN", more) => from(libc::SIGRTMIN(), more),
+        ("RTMAX", more) => from(libc::SIGRTMAX(), more),
+        _ => text.parse().ok().or_else(|| Some(format!("SIG{name}").parse::<Signal>().ok()? as i32)),
+    };
+    let is_signal = |number: &i32| (1..=libc::SIGRTMAX()).contains(number);
+    number.filter(is_signal).ok_or_else(|| "no signal; one is written TERM, SIGINT or 15".to_owned())
+}
+
 /// The parser of a whole number within these limits.
 pub(crate) fn whole<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
@@ -137,6 +156,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_are_those_of_timeout() {
+        for (text, number) in [("TERM", 15), ("SIGINT", 2), ("int", 2), ("sigusr1", 10), ("9", 9), ("64", 64)] {
+            assert_eq!(signal(text), Ok(number), "{text}");
+        }
+        let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
+        for (text, number) in [("RTMIN", first), ("SIGRTMIN+3", first + 3), ("RTMAX-12", last - 12)] {
+            assert_eq!(signal(text), Ok(number), "{text}");
+        }
+        for text in ["", "0", "65", "-1", "SIG", "SIG15", "NOPE", "RTMIN+", "RTMIN3", "RTMIN+x", "RTMAX+1", "SIGSIGINT"]
+        {
+            assert!(signal(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -9,13 +9,11 @@ use crate::exit::Exit;
 use crate::keeper::Task;
 use crate::lock::Request;
 use crate::redis::Unusable;
-use crate::run::timeline::{default_grace, largest_grace};
+use crate::run::timeline::default_grace;
 use crate::run::{self, Job};
 use crate::sys::files::{find_command, open_regular};
-use crate::text::exact;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
-use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
@@ -45,12 +43,12 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
             command: args.command.clone(),
             environment: settings.environment.clone(),
             errors,
-            grace: args.grace.unwrap_or_else(|| default_grace(taking.ttl)),
+            signal: args.signal,
+            grace: args.kill_after.unwrap_or_else(|| default_grace(taking.ttl)),
             max_run: args.max_run,
             kill_after: args.kill_after,
             whole: args.whole,
         },
-        grace: args.grace,
         continue_when_lost: args.on_lost == Some(OnLost::Continue),
         hold_at_least: args.hold_at_least,
         quiet: common.quiet,
@@ -66,16 +64,8 @@ fn open_errors(path: &Path) -> Result<File, Error> {
     opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())
 }
 
-/// Refuses combinations that cli/parse.rs cannot judge: they depend on the settings, or on the timeline of a run.
+/// Refuses combinations that cli/parse.rs cannot judge: they depend on the settings.
 fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
-    let largest = largest_grace(args.taking.ttl);
-    if args.grace.is_some_and(|grace| grace > largest) {
-        let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
-        let (ttl, largest) = (exact(args.taking.ttl), exact(largest));
-        return Err(format!(
-            "--grace leaves no time for three renewals in a ttl of {ttl}; the longest grace is {largest}"
-        ));
-    }
     let of_log = [("--once-per", args.once_per.is_some()), ("--keep-errors", args.keep_errors.is_some())];
     match of_log.into_iter().find(|(_, is_given)| *is_given && settings.log == 0) {
         Some((option, _)) => Err(format!("{option} needs the log, which is off (--log 0 or REDLOCK_LOG=0)")),

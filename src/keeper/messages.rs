@@ -13,7 +13,7 @@ pub(crate) enum Order {
     Start { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },
-    /// The lease is lost: send the job SIGTERM now, and SIGKILL at `kill_at`. A large job may get SIGKILL sooner.
+    /// The lease is lost: ask the job to stop now, and send SIGKILL at `kill_at`. A large job may get SIGKILL sooner.
     Stop { kill_at: Boot },
 }
 

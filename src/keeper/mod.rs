@@ -51,9 +51,12 @@ pub(crate) struct Task {
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The job's standard error, if it is not the caller's.
     pub(crate) errors: Option<File>,
-    /// The time between SIGTERM and SIGKILL after `max_run`.
+    /// The signal that asks the job to stop.
+    pub(crate) signal: i32,
+    /// The time between this signal and SIGKILL after `max_run`.
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
+    /// The time between a signal of the user that asks the job to stop and SIGKILL; None: no SIGKILL follows.
     pub(crate) kill_after: Option<Duration>,
     /// True if the job is over once all its processes have ended; false if the end of the command is enough.
     pub(crate) whole: bool,
@@ -155,7 +158,7 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The deadline of the lease. None until an order sets a deadline. None again once the deadline has led to SIGTERM.
+    /// The deadline of the lease. None until an order sets a deadline. None again once the job is being stopped.
     deadline: Option<Deadline>,
     /// The time at which the keeper counts the job's processes. The more there are, the earlier the job is killed.
     count_at: Boot,
@@ -268,7 +271,7 @@ impl<'a> KeeperProcess<'a> {
                 self.start_command(&environment, not_after);
             }
             Order::Signal { signal, to } if self.phase == Phase::Run => {
-                let stops = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT].contains(&signal);
+                let stops = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, self.task.signal].contains(&signal);
                 if let (true, Some(kill_after)) = (stops, self.task.kill_after) {
                     self.kill_at = self.kill_at.min(Boot::now() + kill_after);
                 }
@@ -333,12 +336,12 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Stops the job: SIGTERM now, SIGKILL at `kill_at` at the latest. If SIGKILL is planned for an earlier time, this
+    /// Stops the job: the task's signal now, SIGKILL at `kill_at` at the latest. If SIGKILL is planned for an earlier time, this
     /// time stays. After a loss, a large job gets SIGKILL earlier.
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
-        tree::signal_all(libc::SIGTERM, self.root, true, &mut |size| {
+        tree::signal_all(self.task.signal, self.root, true, &mut |size| {
             if cause == Cause::Loss {
                 self.kill_at = self.kill_at.min(kill_at - time_to_die(size));
             }

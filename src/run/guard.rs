@@ -248,7 +248,7 @@ impl GuardTask {
         // Messages go to the watched process's stderr. The guard copies this stderr now: a dead process has none.
         self.watched.share_errors();
         job.signal(libc::SIGTERM);
-        messages.stopping(loss, kill_at);
+        messages.stopping(loss, libc::SIGTERM, kill_at);
         while !(job.has_ended() || kill_at.passed()) {
             sleep_until(kill_at.min(Boot::now() + LOOK)).await;
         }

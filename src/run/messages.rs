@@ -89,8 +89,8 @@ impl Messages {
         self.news(&format!("renewed {} again after {}", self.name, human(outage)));
     }
 
-    /// Reports that SIGTERM was sent to the job, because the lease is lost or will soon be lost.
-    pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
+    /// Reports that `signal` was sent to the job, because the lease is lost or will soon be lost.
+    pub(super) fn stopping(&self, loss: &Loss, signal: i32, kill_at: Boot) {
         // --quiet has suppressed the report of the outage's first faults. If the latest faults are others, redlock
         // tells the first faults now.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
@@ -102,8 +102,8 @@ impl Messages {
         // Once `kill_at` has passed, the job is dead, or being killed.
         if !kill_at.passed() {
             let lost = if matches!(loss, Loss::Outage(_)) { "cannot renew" } else { "lost" };
-            let (loss, left) = (text(loss), human(kill_at.left()));
-            self.say(&format!("{lost} {}: {loss}; sent SIGTERM to the job, SIGKILL follows in {left}", self.name));
+            let (loss, signal, left) = (text(loss), signals::name(signal), human(kill_at.left()));
+            self.say(&format!("{lost} {}: {loss}; sent {signal} to the job, SIGKILL follows in {left}", self.name));
         }
     }
 

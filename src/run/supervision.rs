@@ -185,7 +185,7 @@ impl<'a> Supervision<'a> {
                 self.watchdog.set(timeline.overdue_at(kill_at));
                 self.supervisor.order(&Order::Stop { kill_at });
             }
-            messages.stopping(&loss, kill_at);
+            messages.stopping(&loss, job.task.signal, kill_at);
         }
         self.loss.get_or_init(|| (at, loss));
     }

@@ -21,8 +21,6 @@ use std::time::Duration;
 pub(crate) struct Job {
     pub(crate) request: Request,
     pub(crate) task: Task,
-    /// The time between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
-    pub(crate) grace: Option<Duration>,
     pub(crate) continue_when_lost: bool,
     pub(crate) hold_at_least: Option<Duration>,
     pub(crate) quiet: bool,
@@ -58,7 +56,7 @@ impl Supervisor {
 
     /// The renewer of a lease; see [`Renewer`] for `to_expiry`.
     pub(super) fn renewer(&self, lock: &Lock, lease: &Lease, to_expiry: bool) -> Renewer {
-        let timeline = Timeline::new(lease.ttl, self.job.grace, lock.node_timeout());
+        let timeline = Timeline::new(lease.ttl, self.job.task.kill_after, lock.node_timeout());
         Renewer::new(self.messages_of(lock), timeline, to_expiry, lease)
     }
 

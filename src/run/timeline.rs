@@ -21,15 +21,18 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
     ttl: Duration,
+    /// The time from the signal that asks the job to stop to SIGKILL, if the lease lasts that long.
+    kill_after: Duration,
+    /// The part of `kill_after` for which the timeline has room.
     grace: Duration,
     node_timeout: Duration,
 }
 
 impl Timeline {
-    /// `grace`: the user's grace, which fits the requested ttl; None: the default. A re-entered lease may have a
-    /// shorter ttl than the requested ttl. In this case the grace is cut to [`largest_grace`].
-    pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
-        Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
+    /// `kill_after`: the user's; None: the default.
+    pub(crate) fn new(ttl: Duration, kill_after: Option<Duration>, node_timeout: Duration) -> Timeline {
+        let kill_after = kill_after.unwrap_or_else(|| default_grace(ttl));
+        Timeline { ttl, kill_after, grace: kill_after.min(largest_grace(ttl)), node_timeout }
     }
 
     /// The deadline for the job of a lease that ends at `valid_until`.
@@ -78,7 +81,7 @@ impl Timeline {
     /// The time of SIGKILL after a loss. redlock learns of the loss at `now`; without the loss the lease would be valid
     /// until `valid_until`.
     pub(crate) fn kill_after_loss(&self, now: Boot, valid_until: Boot) -> Boot {
-        (now + self.grace).min(self.deadline(valid_until).kill_at)
+        (now + self.kill_after).min(self.deadline(valid_until).kill_at)
     }
 }
 
@@ -87,13 +90,13 @@ fn margin(ttl: Duration) -> Duration {
     (ttl / 10).clamp(50 * MILLISECOND, Duration::from_secs(1))
 }
 
-/// The grace if the user gave none.
+/// The time from SIGTERM to SIGKILL if the user gave none.
 pub(crate) fn default_grace(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(10))
 }
 
 /// The longest grace that leaves time for three renewals.
-pub(crate) fn largest_grace(ttl: Duration) -> Duration {
+fn largest_grace(ttl: Duration) -> Duration {
     let tries = 3 * (ttl / 20).max(50 * MILLISECOND);
     less_drift(ttl).saturating_sub(margin(ttl) + ttl / 4 + tries)
 }
@@ -141,7 +144,7 @@ mod tests {
             (500..3000).chain((3000..200_000).step_by(997)).chain([600_000, 3_600_000, 86_400_000, 2_592_000_000]);
         for ttl in ttls {
             let most = u64::try_from(largest_grace(Duration::from_millis(ttl)).as_millis()).unwrap_or(u64::MAX);
-            for grace in [None, Some(0), Some(most / 2), Some(most)] {
+            for grace in [None, Some(0), Some(most / 2), Some(most), Some(most + 1), Some(u64::MAX)] {
                 let [first, second, third, end1, end2, end3, term, kill, valid] = line(ttl, grace, node_timeout(ttl));
                 let context = format!("ttl {ttl} ms, grace {grace:?}");
                 assert!(first < second && second < third, "{context}");
@@ -174,14 +177,17 @@ mod tests {
     #[test]
     fn proven_loss_never_gains_time() {
         let ttl = Duration::from_secs(30);
-        let timeline = Timeline::new(ttl, None, Duration::from_secs(3));
-        let zero = Boot::now();
-        let valid = zero + less_drift(ttl);
-        let kill_at = timeline.deadline(valid).kill_at;
-        for after in 0..40 {
-            let now = zero + Duration::from_secs(after);
-            let at = timeline.kill_after_loss(now, valid);
-            assert_eq!(at, (now + default_grace(ttl)).min(kill_at));
+        // 25 s is more than the timeline has room for: the job gets them all, unless the lease ends sooner.
+        for kill_after in [None, Some(25), Some(3600)].map(|time| time.map(Duration::from_secs)) {
+            let timeline = Timeline::new(ttl, kill_after, Duration::from_secs(3));
+            let zero = Boot::now();
+            let valid = zero + less_drift(ttl);
+            let kill_at = timeline.deadline(valid).kill_at;
+            for after in 0..40 {
+                let now = zero + Duration::from_secs(after);
+                let at = timeline.kill_after_loss(now, valid);
+                assert_eq!(at, (now + kill_after.unwrap_or(default_grace(ttl))).min(kill_at));
+            }
         }
     }
 

@@ -121,7 +121,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
         assert!(!finished.stderr.contains("no server was configured"), "{line}");
     }
     // The message to a wrong call is about the mistake, not about the default address.
-    call(&network, "run backup --grace 1h -- true").fails(64, ["--grace"]).run();
+    call(&network, "run backup --log 0 --once-per 1h -- true").fails(64, ["--once-per"]).run();
     drop(here);
 }
 

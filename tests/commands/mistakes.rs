@@ -6,7 +6,7 @@ const HELP: &str =
     "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
-const LINES: [(&str, &str); 178] = [
+const LINES: [(&str, &str); 179] = [
     // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -58,6 +58,7 @@ const LINES: [(&str, &str); 178] = [
     ("acquire x --expire 30s", "'--expire'; run, acquire and extend have --ttl"),
     ("run -t 30s x -- true", "'-t'; run, acquire and extend have --ttl, wait has --timeout"),
     ("run -k 5 x -- true", "'-k'; run has --kill-after"),
+    ("run x --grace 5s -- true", "'--grace'; run has --kill-after"),
     // flock
     ("run -o x -- true", "'-o'; a lock is not an open file, so there is nothing to close"),
     ("run -F x -- true", "'-F'; redlock stays beside the job, to renew the lease"),
@@ -107,7 +108,10 @@ const LINES: [(&str, &str); 178] = [
     ("run x --max-time 5 -- true", "'--max-time'; --max-run?"),
     ("run x --runtime 5 -- true", "'--runtime'; --max-run?"),
     ("run x --deadline 5 -- true", "'--deadline'; --max-run?"),
-    ("run x --signal KILL -- true", "'--signal'; redlock always passes on signals and the job's status"),
+    (
+        "run x --signal nope -- true",
+        "invalid value 'nope' for '--signal <SIG>': no signal; one is written TERM, SIGINT or 15",
+    ),
     ("run x --preserve-status -- true", "'--preserve-status'; redlock always passes on signals and the job's status"),
     ("run x --foreground -- true", "'--foreground'; redlock always passes on signals and the job's status"),
     // lockrun, setlock, solo

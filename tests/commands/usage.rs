@@ -112,18 +112,6 @@ fn the_habits_of_flock_are_served() {
 }
 
 #[test]
-fn a_grace_that_does_not_fit_names_the_largest_that_does() {
-    let server = Untouched::new();
-    // The largest grace with a ttl of 1 s, in ms: 988 (ttl − drift) − 100 (margin) − 250 (first try) − 150 (3 tries).
-    let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
-    server.refuses(&[&run[..], &["489ms", "--", "true"]].concat(), ["grace", "488"]);
-    server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "488"]);
-    let redis = Redis::start();
-    Test::new(&redis).args(run).args(["488ms", "-q", "--", "true"]).run();
-    Test::new(&redis).args(run).args(["0", "-q", "--", "true"]).run();
-}
-
-#[test]
 fn with_json_a_usage_error_is_an_object_too() {
     let server = Untouched::new();
     let object = redlock(server.url().as_str(), "release x --format json").fails(64, ["missing --token"]).json();

@@ -8,7 +8,7 @@ const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 const CTRL_A: &str = "\x01";
 
 /// Pairs of a typed line and the words of this line after TAB: each word stands in `<>`.
-const COMPLETED: [(&str, &str); 46] = [
+const COMPLETED: [(&str, &str); 48] = [
     ("redlock st", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
     // TAB completes the names of locks, but only where the subcommand takes one.
@@ -33,6 +33,8 @@ const COMPLETED: [(&str, &str); 46] = [
     // TAB completes options and their values, but only those that the subcommand accepts.
     ("redlock run x --on-l", "<redlock><run><x><--on-lost>"),
     ("redlock run x --on-lost st", "<redlock><run><x><--on-lost><stop>"),
+    ("redlock run x --sig", "<redlock><run><x><--signal>"),
+    ("redlock run x --signal K", "<redlock><run><x><--signal><KILL>"),
     ("redlock status --format=j", "<redlock><status><--format=json>"),
     ("redlock status --password-file fi", "<redlock><status><--password-file><file>"),
     ("redlock --tls-ca fi", "<redlock><--tls-ca><file>"),

@@ -252,7 +252,7 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {
-        let options = ["run", "-q", "backup", "--whole", "--ttl", "10m", "--grace", "300ms", "--", "sh", "-c"];
+        let options = ["run", "-q", "backup", "--whole", "--ttl", "10m", "--kill-after", "300ms", "--", "sh", "-c"];
         Test::new(&outer).args(options).arg(format!("{inner}; echo ready; {rest}"))
     };
     // The job ends by itself.
@@ -288,7 +288,7 @@ fn a_daemon_of_a_job_that_looks_like_a_server_is_killed_with_its_lease() {
     // The daemon has its own lock as standard input, and its session has no leader.
     let daemon =
         "setsid -f sh -c '( flock -n 0; exec sleep 1000 ) <>lock & exit 0'; while [ ! -e lock ]; do sleep 0.01; done";
-    let options = ["run", "-q", "backup", "--ttl", "10m", "--grace", "0", "--", "sh", "-c"];
+    let options = ["run", "-q", "backup", "--ttl", "10m", "--kill-after", "1ms", "--", "sh", "-c"];
     let test = Test::new(&redis).args(options).arg(format!("{daemon}; echo ready; sleep 1000"));
     let mut job = test.any_end().stdout(any()).stderr(any()).spawn();
     job.prints("ready");

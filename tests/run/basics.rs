@@ -294,7 +294,7 @@ fn max_run_stops_the_job_with_124() {
     let told = "exec 2>/dev/null; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
     let told = run(&redis, ["--max-run", "200ms", "--", "sh", "-c", told]).status(124).stdout("ready\nterm\n");
     told.stderr(at_last(message(["(--max-run)"]))).run();
-    let deaf = run(&redis, ["-q", "--ttl", "20s", "--grace", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
+    let deaf = run(&redis, ["-q", "--ttl", "20s", "--kill-after", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
     let deaf = deaf.arg("trap '' TERM; while :; do sleep 0.05; done").status(124);
     // The message comes with -q, too, so that cron mails it when a job is killed every night.
     let deaf = deaf.stderr("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n");

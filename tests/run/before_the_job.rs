@@ -103,7 +103,7 @@ fn what_is_held_refused_as_wrong_or_interrupted_speaks_for_itself() {
     says("run backup -- true", 75);
     says("run backup --wait 100ms -- true", 75);
     says("run backup --slots 2 -- true", 64);
-    says("run backup --grace 1h -- true", 64);
+    says("run backup --log 0 --once-per 1h -- true", 64);
     redlock(&redis, "run -q once --once-per 1h -- true").run();
     says("run once --once-per 1h -- true", 75);
     // `acquire` has no job, so its message does not speak of a job.

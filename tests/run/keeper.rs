@@ -83,7 +83,7 @@ impl Tracer {
 #[test]
 fn a_job_that_does_not_die_is_told_of_and_waited_for() {
     let redis = Redis::start();
-    let test = run(&redis, ["--max-run", "200ms", "--grace", "0", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let test = run(&redis, ["--max-run", "200ms", "--kill-after", "1ms", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
     let mut job = test.status(124).stderr(stopped).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
@@ -303,7 +303,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
 #[test]
 fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
     let redis = Redis::start();
-    let test = run(&redis, ["--ttl", "10m", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
+    let test = run(&redis, ["--ttl", "10m", "--kill-after", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
     let job = test.status(76).stderr(loss([])).ready();
     let watched = Watched::new(&job.job());
     send(job.keeper(), Signal::SIGSTOP);

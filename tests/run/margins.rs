@@ -78,7 +78,8 @@ fn a_renewal_counts_from_before_it_was_sent() {
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + 100;
     let redis = Redis::start();
     let slow = Proxy::new(&redis, Mode::Delay(ms(100)));
-    let test = redlock(&slow, format!("run -q backup --grace 0 --ttl {TTL}ms -- sh -c")).arg("echo ready; read line");
+    let test =
+        redlock(&slow, format!("run -q backup --kill-after 1ms --ttl {TTL}ms -- sh -c")).arg("echo ready; read line");
     let (job, writer) = test.any_end().stderr(any()).ready_to_read();
     is_renewed(&redis);
     eventually(SOON, "the answer has come", || redis.pttl("redlock:backup") < TTL - 1_200);
@@ -96,7 +97,7 @@ fn of_several_leases_the_first_to_end_decides() {
     let redis = Redis::start();
     let token = acquire(&redis, "b");
     let (reader, writer) = std::io::pipe().unwrap();
-    let test = redlock(&redis, format!("run -q --name a --name b --wait 20s --grace 0 --ttl {TTL}ms -- sh -c"));
+    let test = redlock(&redis, format!("run -q --name a --name b --wait 20s --kill-after 1ms --ttl {TTL}ms -- sh -c"));
     let job = test.arg("echo ready; read line").stdin_from(reader).any_end().stderr(any()).spawn();
     key_is_renewed(&redis, "redlock:a");
     eventually(SOON, "the lease of a is a second old", || redis.pttl("redlock:a") < TTL - 1_000);
@@ -116,7 +117,7 @@ fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + PROCESSES / 4;
     let redis = Redis::start();
     let script = "exec 3<&0; n=1; while [ $n -lt $1 ]; do read line <&3 & n=$((n+1)); done; echo ready; read line";
-    let test = redlock(&redis, format!("run backup -q --grace 0 --ttl {TTL}ms -- sh -c"));
+    let test = redlock(&redis, format!("run backup -q --kill-after 1ms --ttl {TTL}ms -- sh -c"));
     let test = test.args([script, "sh", &PROCESSES.to_string()]).any_end().stderr(any());
     let (job, writer) = test.ready_to_read();
     is_to_be_killed_before(&redis, &job, &["redlock:backup"], TTL, EARLIER);

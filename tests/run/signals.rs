@@ -1,7 +1,10 @@
 //! Signals to redlock, one after the other: which processes get the signals, which signals stay ignored, and what the
 //! job inherits.
 
-use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock, run};
+use crate::support::{
+    Ended, Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, eventually, is_renewed, like, lost, ms, name,
+    redlock, run, when,
+};
 use nix::sys::signal::Signal;
 
 /// The shell code of a command and of the command's child: each prints every signal that comes, and goes on. The child
@@ -169,6 +172,87 @@ fn kill_after_is_what_timeout_does_with_k() {
     std::io::Write::write_all(&mut writer, b"\n").unwrap();
     job.prints("line");
     job.finish();
+}
+
+#[test]
+fn kill_after_counts_from_the_signal_of_redlock_too_and_may_be_longer_than_the_ttl() {
+    let redis = Redis::start();
+    let deaf = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+    for (kill_after, least) in [("300ms", 500), ("2500ms", 2_700)] {
+        let options = ["--ttl", "1s", "--max-run", "200ms", "--kill-after", kill_after, "--", "sh", "-c", deaf];
+        let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
+        let job = run(&redis, options).status(124).stdout("ready\n").stderr(stopped).run();
+        assert!((ms(least)..ms(least + 2_000)).contains(&job.elapsed), "{kill_after}: {:?}", job.elapsed);
+    }
+    // A revocation. The default would be one second, and SIGKILL 5.2 s after the last renewal at the latest.
+    let deaf = "exec 2>/dev/null; trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
+    let test = run(&redis, ["--ttl", "6s", "--kill-after", "3s", "--", "sh", "-c", deaf]);
+    let job = test.status(76).stderr(lost("it was revoked by <any>")).ready();
+    let watched = Watched::new(&job.job());
+    let revoker = redlock(&redis, "release backup --revoke").stdout(any()).stderr(any()).spawn();
+    job.prints("term");
+    let start = std::time::Instant::now();
+    assert!(watched.all_end(SOON));
+    assert!((ms(2_900)..ms(4_000)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    job.finish();
+    revoker.finish();
+}
+
+#[test]
+fn a_kill_after_that_is_longer_than_the_lease_ends_with_it() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
+    let test = redlock(&proxy, "run -q backup --ttl 3s --kill-after 1h -- sh -c").arg(script).status(76);
+    let mut job = test.stderr(any()).ready();
+    let watched = Watched::new(&job.job());
+    proxy.set(Mode::BlackHole);
+    job.prints("term");
+    let told = std::time::Instant::now();
+    assert!(watched.all_end(SOON) && redis.exists("redlock:backup"), "it outlived its lease");
+    // The default would be half a second. The lease has room for 1.47 s.
+    assert!(told.elapsed() > ms(1_000), "{:?}", told.elapsed());
+    job.wait(SOON);
+    proxy.set(Mode::Cut);
+    job.finish();
+}
+
+#[test]
+fn signal_is_what_asks_the_job_to_stop() {
+    let redis = Redis::start();
+    let script = format!("exec 2>/dev/null; {TALKER}; setsid -f sh -c '{TALKER}; talk child'; talk command");
+    let options = "--ttl 10m --kill-after 3s --signal";
+    // The whole job gets it, once, when --max-run has passed.
+    let stopped_by_redlock = [("INT", "INT"), ("sigusr1", "USR1"), ("1", "HUP")].map(|(signal, said)| {
+        let test = redlock(&redis, format!("run -q {said} {options} {signal} --max-run 3s -- bash -c"));
+        let stopped = format!("redlock: stopped the job of \"{said}\" after 3s (--max-run)\n");
+        let said = move |text: &str| {
+            let mut lines: Vec<&str> = text.lines().filter(|line| !line.ends_with("CONT")).collect();
+            lines.sort();
+            lines == [&format!("child {said}"), "child ready", &format!("command {said}"), "command ready"]
+        };
+        test.arg(&script).status(124).stderr(stopped).stdout(when("each says it once", said)).spawn()
+    });
+    // The message about a lost lease names it.
+    let lost = "redlock: lost \"backup\": <any>; sent SIGINT to the job, SIGKILL follows in <duration>\n\
+                redlock: lost \"backup\": <any>; job stopped\n";
+    let test = redlock(&redis, format!("run -q backup {options} INT -- sh -c"))
+        .arg("trap 'exit 3' INT; echo ready; while :; do sleep 0.01; done");
+    let job = test.status(76).stderr(like(lost)).ready();
+    redis.command(&["DEL", "redlock:backup"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    job.finish();
+    // What comes from others is passed on as itself. The signal of --signal is one that starts the countdown.
+    for (signal, said) in [(Signal::SIGTERM, "TERM"), (Signal::SIGUSR1, "USR1")] {
+        let test = redlock(&redis, format!("run -q backup {options} USR1 -- bash -c"));
+        let mut job = test.arg(format!("exec 2>/dev/null; {TALKER}; talk command")).signal(Signal::SIGKILL).spawn();
+        job.prints("command ready");
+        job.send(signal);
+        job.prints(format!("command {said}"));
+        job.wait(SOON);
+        job.finish();
+    }
+    stopped_by_redlock.into_iter().for_each(|job| drop(job.finish()));
 }
 
 #[test]

@@ -74,6 +74,22 @@ fn ctrl_c_reaches_the_job_once() {
 }
 
 #[test]
+fn kill_after_and_signal_at_a_terminal() {
+    let redis = Redis::start();
+    let terminal = Terminal::bash(&redis);
+    starts(&terminal, &run("--kill-after 300ms -- sh -c \"trap '' INT; echo rea''dy; while :; do sleep 0.01; done\""));
+    terminal.types(CTRL_C);
+    ends_as(&terminal, 137, &redis);
+    // redlock is in the job's group, and must not stop itself.
+    let job = "trap 'echo got=\\$((n+=1)).' INT; echo rea''dy; while :; do sleep 0.01; done";
+    starts(&terminal, &run(&format!("--signal INT --max-run 500ms --kill-after 500ms -- bash -c \"{job}\"")));
+    terminal.shows("got=1.");
+    let rest = terminal.shows("--max-run");
+    assert!(!rest.contains("got="), "{rest:?}");
+    ends_as(&terminal, 124, &redis);
+}
+
+#[test]
 fn ctrl_c_and_ctrl_backslash_end_the_job_as_without_redlock() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);

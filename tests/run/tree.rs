@@ -58,7 +58,8 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
     let redis = Redis::start();
     for trap in ["", "trap '' TERM; "] {
         let script = format!("{trap}{TREE}");
-        let job = run(&redis, ["--ttl", "20s", "--grace", "100ms", "--max-run", "900ms", "--", "sh", "-c", &script]);
+        let job =
+            run(&redis, ["--ttl", "20s", "--kill-after", "100ms", "--max-run", "900ms", "--", "sh", "-c", &script]);
         let job = job.status(124).stderr(at_last(message(["(--max-run)"]))).spawn();
         let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
         assert!(tree.all_end(SOON));
@@ -73,7 +74,7 @@ fn a_forest_that_keeps_forking_dies_too() {
     let redis = Redis::start();
     // The command's background processes leave their parent, group and session; most of these processes end soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
-    let test = run(&redis, ["--ttl", "20s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
+    let test = run(&redis, ["--ttl", "20s", "--kill-after", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
     let job = test.status(124).stdout(any()).stderr(at_last(message(["(--max-run)"]))).spawn();
     let tag = job.tag().to_owned();
     job.finish();

@@ -86,7 +86,7 @@ impl Cut {
         let input = std::io::pipe().unwrap();
         let mut test = Test::new(&proxy)
             .args(["run", "-v", "--name", &lock, "--ttl", &format!("{}ms", self.ttl)])
-            .args(if self.besides == Besides::NoGrace { &["--grace", "0"][..] } else { &[] })
+            .args(if self.besides == Besides::NoGrace { &["--kill-after", "1ms"][..] } else { &[] })
             .args(["--", "sh", "-c", &script])
             .status(76)
             .stdin_from(input.0)

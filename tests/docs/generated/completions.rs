@@ -4,6 +4,9 @@
 use super::{Files, cli, text};
 use clap::{Arg, ArgAction, Command, ValueHint};
 
+/// The signals that programs take for a wish to end; `--signal` takes any.
+const SIGNALS: &str = "TERM INT QUIT HUP USR1 USR2 KILL";
+
 /// Pairs of a word and a text: the text replaces `@word@` in a script's template.
 type Meanings = Vec<(&'static str, String)>;
 
@@ -203,11 +206,14 @@ fn formats(command: &Command) -> String {
 }
 
 fn has_choices(option: &Arg) -> bool {
-    !option.get_possible_values().is_empty()
+    !choices(option).is_empty()
 }
 
 /// The values from which an option takes one, with blanks between the values; empty if the option takes any value.
 fn choices(option: &Arg) -> String {
+    if option.get_long() == Some("signal") {
+        return SIGNALS.to_owned();
+    }
     joined(option.get_possible_values().iter().map(|value| value.get_name().to_owned()), " ")
 }
 
