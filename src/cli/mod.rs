@@ -53,6 +53,11 @@ Examples; the last is a daily crontab's, on many hosts:
   redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
   redlock run report -q -E 0 --wait 2h --once-per 20h --max-run 90m -- ./report";
 
+/// The headings of the options of run and acquire in the help.
+const LOCK: &str = "Lock";
+const CRONTAB: &str = "Crontab";
+const JOB: &str = "The job and its end";
+
 /// The last line of each command's help, instead of the options that all commands have.
 const COMMON: &str = "All options: --help. Those of every command (--redis, -q ...): redlock --help";
 
@@ -62,7 +67,7 @@ Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
    69 Redis unreachable or unable to serve   75 held   78 refused: password, ACL
    76 run: lease lost   77 token does not hold the lock   124 run: --max-run
 
-'redlock run --help' shows all options of run, 'redlock --help' the common ones.";
+Redis: --redis redis://HOST:PORT or REDLOCK_REDIS. More: redlock [run] --help";
 
 const STATUSES_LONG: &str = "\
 Exit status:
@@ -196,7 +201,7 @@ pub(crate) enum Shell {
 // The options of every command, before or after its name. Settings stay texts: config.rs reads them in the same way as
 // variables. (No doc comment: clap would take it for the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Settings, for every command")]
 pub(crate) struct Common {
     /// Redis address; with several, more than half must agree
     ///
@@ -303,6 +308,7 @@ impl NamesArgs {
 
 // The common options of run and acquire. (No doc comment, for the same reason as `Common`.)
 #[derive(Debug, Args)]
+#[command(next_help_heading = LOCK)]
 pub(crate) struct LeaseArgs {
     /// The name of the lock, as an option instead of NAME; run can hold several
     ///
@@ -358,6 +364,7 @@ pub(crate) struct LeaseArgs {
     /// refused call exits with 75, or the status of -E. release --force of the free lock forgets N; otherwise Redis
     /// remembers N for 100 days. From 0 to 9007199254740991.
     #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
+    #[arg(help_heading = "Deployment")]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) newest: Option<u64>,
 }
@@ -373,7 +380,7 @@ pub(crate) struct RunArgs {
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1)]
+    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1, help_heading = LOCK)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
     /// Keep the lock for at least D
@@ -381,7 +388,7 @@ pub(crate) struct RunArgs {
     /// Even if the job ends sooner, or fails. D counts from the acquisition; redlock itself ends with the
     /// command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
     /// both options for one crontab on several hosts whose clocks differ.
-    #[arg(long, value_name = "D", value_parser = hold_time, hide_short_help = true)]
+    #[arg(long, value_name = "D", value_parser = hold_time, hide_short_help = true, help_heading = CRONTAB)]
     pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)
     ///
@@ -389,46 +396,49 @@ pub(crate) struct RunArgs {
     /// 75, or the status of -E. Runs that failed, and runs without --once-per, do not count: after a failure the next
     /// host that comes, or with --wait the next in line, tries again. Use it for one crontab on many hosts. Up to 100
     /// days.
-    #[arg(long, value_name = "D", value_parser = remembered)]
+    #[arg(long, value_name = "D", value_parser = remembered, help_heading = CRONTAB)]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
     /// The job gets SIGTERM (--signal), then SIGKILL (--kill-after). 0, the default, means no limit, as with timeout(1).
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, help_heading = CRONTAB)]
     pub(crate) max_run: Option<Duration>,
     /// Append the job's standard error to FILE
     ///
     /// redlock's own messages stay on its standard error. If the run fails, the log of the lock keeps the job's
     /// last lines there, up to 1,024 bytes, for log -v and status. The job's errors may hold secrets. FILE is created for this user alone.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    #[arg(help_heading = CRONTAB)]
     pub(crate) keep_errors: Option<PathBuf>,
     /// Ask the job to stop with SIG, not SIGTERM
     ///
     /// SIG is a name, such as INT, or a number, as for timeout -s. redlock sends it to the whole job when the lease is lost
     /// and when --max-run has passed. Signals that redlock gets are passed on as they are.
     #[arg(long, value_name = "SIG", value_parser = signal, default_value = "TERM", hide_default_value = true)]
+    #[arg(help_heading = JOB)]
     pub(crate) signal: i32,
     /// Send SIGKILL D after the job was asked to stop
     ///
     /// Whoever asked: redlock, because the lease is lost or --max-run has passed, or you, by SIGTERM, SIGINT, SIGQUIT or
     /// --signal to redlock. Sooner if the lease ends; a long D leaves less time to ride out an outage. Without it, or with 0: a
     /// sixth of the ttl, at most 10s, if redlock asked; never if you did.
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, help_heading = JOB)]
     pub(crate) kill_after: Option<Duration>,
     /// When the lease is lost: stop or continue
     ///
     /// stop, the default: no process of the job is left when the lease can expire. continue: the job runs on without the
     /// lock, and the exit status is 76.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
+    #[arg(help_heading = JOB)]
     pub(crate) on_lost: Option<OnLost>,
     /// The job lasts until its last process ends
     ///
     /// Without this option the job ends with COMMAND, and anything COMMAND left in the background runs on without the lock.
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, help_heading = JOB)]
     pub(crate) whole: bool,
     /// Run LINE with /bin/sh -c instead of COMMAND
-    #[arg(short = 'c', value_name = "LINE", conflicts_with = "command")]
+    #[arg(short = 'c', value_name = "LINE", conflicts_with = "command", help_heading = JOB)]
     pub(crate) line: Option<OsString>,
     /// The command and its arguments; started directly, without a shell
     #[arg(value_name = "COMMAND", last = true, num_args = 1..)]
@@ -448,21 +458,21 @@ pub(crate) struct AcquireArgs {
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1)]
+    #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1, help_heading = LOCK)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
     /// Renew the lease until process PID ends, then release it
     ///
     /// A background process does this: in a script, write --while-pid $$. The lease can still be
     /// released by its token.
-    #[arg(long, value_name = "PID", value_parser = whole(1, i32::MAX), conflicts_with = "reentrant")]
+    #[arg(long, value_name = "PID", value_parser = whole(1, i32::MAX), conflicts_with = "reentrant", help_heading = LOCK)]
     pub(crate) while_pid: Option<i32>,
     /// With --while-pid, when the lease is lost: stop or continue
     ///
     /// stop, the default: PID and its descendants are stopped before the lease can expire. continue: they go on, and a message on the
     /// standard error of PID says so.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
-    #[arg(requires = "while_pid")]
+    #[arg(requires = "while_pid", help_heading = LOCK)]
     pub(crate) on_lost: Option<OnLost>,
     // The last, as in RunArgs.
     #[command(flatten)]

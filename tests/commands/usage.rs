@@ -132,6 +132,7 @@ fn help_fits_one_screen_and_shows_what_matters() {
         "redlock run backup -- ",
         "--wait 10m",
         "-q -E 0 --wait 2h --once-per 20h --max-run 90m",
+        "--redis redis://HOST:PORT or REDLOCK_REDIS",
         "acquire",
         "status",
         "75",
@@ -148,6 +149,22 @@ fn help_fits_one_screen_and_shows_what_matters() {
     let (_, end) = long.split_once("\nExit status:\n").unwrap();
     assert!(end.lines().all(|line| line.is_empty() || line.contains(' ')), "{end}");
     Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();
+}
+
+#[test]
+fn the_help_of_run_is_in_groups_and_its_one_screen_has_what_most_jobs_need() {
+    let (short, long) = (Test::bare().args(["run", "-h"]).text(), Test::bare().args(["run", "--help"]).text());
+    let headings = ["\nLock:\n", "\nCrontab:\n", "\nThe job and its end:\n", "\nDeployment:\n"];
+    let places = headings.map(|heading| long.find(heading).unwrap_or_else(|| panic!("{heading}{long}")));
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(Test::bare().arg("--help").text().contains("\nSettings, for every command:\n"));
+    for option in ["--nonblock", "--exclusive", "--reentrant", "--token", "--on-lost", "--whole"] {
+        let is_in = |help: &str| help.contains(&format!("{option} ")) || help.contains(&format!("{option}\n"));
+        assert_eq!((is_in(&short), is_in(&long)), (false, true), "{option}");
+    }
+    for option in ["--kill-after <D>", "--signal <SIG>", "--max-run <D>"] {
+        assert!(short.contains(option), "{option}");
+    }
 }
 
 #[test]

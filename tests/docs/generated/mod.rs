@@ -210,7 +210,8 @@ fn page(name: &str, command: &clap::Command) -> String {
     made += ".SH DESCRIPTION\n";
     made += &escape(&about.replace("\n\n", "\n.PP\n"));
     made += &escape(description);
-    made += &rendered(|into| man.render_options_section(into));
+    // Each heading of the help is a part of the section OPTIONS.
+    made += &rendered(|into| man.render_options_section(into)).replace("\n.SH ", "\n.SS ");
     if is_command {
         made +=
             ".PP\nThe options of every command, such as\n.BR \\-\\-redis \" and \" \\-q ,\nare in\n.BR redlock (1).\n";
