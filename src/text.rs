@@ -39,10 +39,13 @@ pub(crate) fn rfc3339(since: Duration) -> Option<String> {
     (since.as_secs() < 253_402_300_800).then(date)
 }
 
-/// True for a character that a terminal obeys instead of showing: control characters, marks of the writing direction,
-/// and the separators U+2028 and U+2029.
+/// True for a character that a terminal or browser obeys instead of showing: control characters, all characters with
+/// Unicode's property Bidi_Control (they change the writing direction), and the separators U+2028 and U+2029. Every
+/// output escapes these characters.
 pub(crate) fn unprintable(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// Another user's text, made safe for a terminal: everything that a terminal obeys is escaped. Cut after `most`

@@ -1,6 +1,7 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
 use crate::lock::{Holder, Owner, Run, RunOutcome, State, Status};
+use crate::text;
 use std::iter::zip;
 use std::time::Duration;
 
@@ -93,9 +94,9 @@ impl Metrics {
     }
 }
 
-/// The text of a label in this format. Control characters become `?`, since they could reach a terminal. Names have no
-/// control characters, so two names never look alike.
+/// The text of a label in this format. Everything that a terminal obeys is escaped, as `\u{202e}`. So that two names
+/// never look alike, a backslash that begins such a text by itself is escaped, too.
 fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    text.replace(char::is_control, "?")
+    let text = text.replace("\\u{", "\\u{5c}u{");
+    text::escaped(&text, usize::MAX).replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -88,7 +88,7 @@ impl Ground {
 /// Whether a terminal obeys this character instead of showing it.
 fn obeyed(c: char) -> bool {
     c.is_control() && c != '\n'
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether a call with these arguments may fail in silence.

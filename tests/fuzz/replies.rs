@@ -98,7 +98,7 @@ fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
         0 => "OK".to_owned(),
         1 => chance.word("granted|held|quarantined|reserved|gone|other|ran|node|holders|free").to_owned(),
         2 => "x".repeat(usize::try_from(chance.below(100_000)).unwrap()),
-        3 => "\u{1b}[31m\u{7}\u{202e}\u{85}".to_owned(),
+        3 => "\u{1b}[31m\u{7}\u{202e}\u{61c}\u{85}".to_owned(),
         4 => "NOSCRIPT No matching script.".to_owned(),
         5 => chance.word("MOVED 1 127.0.0.1:1|MOVED 99999 :0|ASK 5 [|LOADING|ERR \u{1b}]0;x\u{7}|NOAUTH|").to_owned(),
         6 => number(chance).to_owned(),

@@ -20,7 +20,7 @@ const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIM
 const TEXTS: &str = "| |\t|\n|\r\n|x|backup|a b|-|--|=|,|a,b|*|a*b|\\|{}|}{|a{b}c|\
     -1|0|1|00|1e309|1e-309|NaN|inf|0x10|９|18446744073709551616|-9223372036854775809|4294967296|0.0000000000001|.5|5.|1.5.2|\
     1s|1 s|1s1s|1d 1h|5M|1month|99999999999999999999d|500ms|30d|31d|-5s|1ns|\
-    \u{1b}[31m|\u{1b}]0;x\u{7}|\u{85}|\u{9b}31m|\u{202e}txt.exe|\u{2028}|\u{feff}|e\u{301}\u{301}\u{301}|😀|\u{1f}|\
+    \u{1b}[31m|\u{1b}]0;x\u{7}|\u{85}|\u{9b}31m|\u{202e}txt.exe|\u{2028}|\u{61c}|\u{feff}|e\u{301}\u{301}\u{301}|😀|\u{1f}|\
     %s%n|$(touch pwned)|`touch pwned`|../../etc/passwd|'\"'\"|REDLOCK_X=y";
 const URLS: &str = "redis://|redis://h|redis:///|redis://:@:/|redis://user:pa%ss@h:1/2|redis://h:0|redis://h:65536|\
     redis://[::1]:1|redis://[::1|redis://h:1/99999999999|redis://h:1/-1|rediss://127.0.0.1:1|unix://|unix:///|\

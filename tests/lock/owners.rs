@@ -6,17 +6,18 @@ use crate::support::{
 };
 use std::collections::BTreeMap;
 
-/// Checks that the text has no control characters. If the text is not JSON, changes of direction and long lines are
+/// The characters that change the writing direction (Unicode's Bidi_Control), and two that end a line.
+const OBEYED: &str = "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\
+                      \u{2068}\u{2069}";
+
+/// Checks that the text has no control characters, and no changes of direction. If the text is not JSON, long lines are
 /// forbidden too.
 fn harmless(text: &str) {
-    let bad = text.chars().find(|c| c.is_control() && *c != '\n');
+    let bad = text.chars().find(|c| c.is_control() && *c != '\n' || OBEYED.contains(*c));
     assert!(bad.is_none(), "{bad:?} in {text:?}");
     if text.starts_with('{') {
-        return; // JSON is for programs, which may want all of it
+        return;
     }
-    let direction = |c: &char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let bad = text.chars().find(direction);
-    assert!(bad.is_none(), "{bad:?} in {text:?}");
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!(longest < Some(1_000), "over-long: {longest:?}");
 }
@@ -151,7 +152,7 @@ fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut(
     for hostile in [
         "\u{1b}[31mred\u{1b}[0m\u{7}\r\nredlock: acquired\t",
         "\u{9b}2J\u{90}x\u{9c}",
-        "\u{202e}desrever\u{2066}",
+        "\u{202e}desrever\u{2066}\u{61c}",
         &"long ".repeat(20_000),
         "",
     ] {
@@ -162,6 +163,38 @@ fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut(
         }
         shows_no_harm(&redis);
     }
+}
+
+#[test]
+fn no_form_of_results_has_a_character_that_a_terminal_obeys() {
+    let redis = Redis::start();
+    let name = format!("backup{OBEYED}");
+    let call = |words: &[&str]| {
+        let test = Test::new(&redis).args(words).any_end().stdout(any()).stderr(any());
+        let Finished { stdout, stderr, .. } = test.run();
+        assert!(stdout.len() + stderr.len() > 0, "{words:?}");
+        harmless(&stdout);
+        harmless(&stderr);
+    };
+    let label = format!("nightly{OBEYED}");
+    let job = format!("echo '{OBEYED}' >&2; exit 1");
+    call(&["run", "-v", &name, "--label", &label, "--keep-errors", "errors", "--", "sh", "-c", &job]);
+    Test::new(&redis).args(["run", "-q", &name, "--", "true"]).run();
+    call(&["acquire", &name, "--label", &label, "--ttl", "1h"]);
+    call(&["acquire", &name, "--wait", "300ms"]);
+    for form in ["text", "json", "prometheus"] {
+        call(&["status", &name, "-v", "--hosts", "--format", form]);
+        call(&["status", "--format", form]);
+    }
+    for form in ["text", "json", "chart"] {
+        call(&["log", &name, "-v", "--format", form]);
+    }
+    call(&["status", &name, "--ran-within", "1h", "--format", "nagios"]);
+    call(&["status", &name, "--ran-within", "1h"]);
+    call(&["doctor", "-v", "--prefix", &label]);
+    // A line of the page's style may be longer than a line of text.
+    let page = Test::new(&redis).args(["log", "--format", "html"]).text();
+    assert!(page.contains("\\u{61c}") && !page.contains(|c| OBEYED.contains(c)), "{page}");
 }
 
 #[test]
