@@ -104,10 +104,11 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
 }
 
 /// The time since the last success of a lock, as performance data of a plugin: `'backup'=7440s`. None if no success is
-/// known, or if the last success is in the future.
+/// known, or if the last success is in the future. A label has no quote, no `=` and no `|`: parsers disagree about the
+/// quote that stands twice. After `::`, Icinga would put the text before it into all later labels.
 pub(crate) fn nagios_age(status: &Status) -> Option<String> {
     let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead())?.ago()?;
-    let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");
+    let name = escaped(&status.name, LONGEST_NAME).replace("::", "__").replace(['\'', '=', '|'], "_");
     Some(format!("'{name}'={}s", age.as_secs()))
 }
 
