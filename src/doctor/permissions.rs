@@ -1,6 +1,6 @@
 //! Permissions in Redis: the smallest ACL rule for redlock, and the script that finds which part is missing.
 
-use crate::lock::keys::{Keys, beside};
+use crate::lock::keys::{Keys, beside, glob_escaped};
 
 /// The commands that redlock sends for a lock, and that its scripts call. Some addresses need more (redlock.man).
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
@@ -15,9 +15,9 @@ pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrang
 /// new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
-    let beside = beside(prefix);
+    let (plain, beside) = (glob_escaped(prefix), glob_escaped(&beside(prefix)));
     // ACL SETUSER refuses a pattern after ~*.
-    let keys = if prefix.is_empty() { "~*".to_owned() } else { format!("~{prefix}* ~{beside}*") };
+    let keys = if prefix.is_empty() { "~*".to_owned() } else { format!("~{plain}* ~{beside}*") };
     format!("ACL SETUSER {user} resetkeys {keys} resetchannels &{beside}* -@all {COMMANDS}")
 }
 

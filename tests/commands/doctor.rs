@@ -374,12 +374,27 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
 #[test]
 fn the_rule_to_paste_fits_the_prefix() {
     let redis = Redis::with_tcp(&DURABLE);
-    for prefix in ["", "{app}:", "app:"] {
+    // Each prefix, and another one that the prefix would match if it were a pattern.
+    for (prefix, other) in [
+        ("", None),
+        ("{app}:", Some("{ape}:")),
+        ("app:", Some("apple:")),
+        ("team?:", Some("team1:")),
+        ("a[b]:", Some("ab:")),
+        ("a*:", Some("abc:")),
+        ("a\\:", Some("a:")),
+        ("a\\?-^]:", Some("ax-^]:")),
+    ] {
         let url = user(&redis, &["~nothing", "&*", "+@all"]);
-        let test = || Test::new(url.as_str()).env("REDLOCK_PREFIX", prefix);
+        let call = |prefix: &str| Test::new(url.as_str()).env("REDLOCK_PREFIX", prefix);
+        let test = || call(prefix);
         redis.command(&Checkup::of(test(), 69).advice().split(' ').collect::<Vec<_>>());
         approves(test(), "scripts", &[]);
         test().args(["run", "-q", "backup", "--wait", "--", "true"]).run();
+        if let Some(other) = other {
+            call(other).args(["acquire", "backup"]).fails(78, ["NOPERM"]).run();
+            call(other).args(["wait", "backup"]).fails(78, ["NOPERM"]).run();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
 use crate::lock::view::status::{State, Status, View, combine};
 use crate::lock::wire::answer::Answer;
-use crate::lock::wire::keys::{Keys, SEPARATOR, remembered};
+use crate::lock::wire::keys::{Keys, SEPARATOR, glob_escaped, remembered};
 use crate::lock::wire::locks::{BatchQuery, Locks};
 use crate::redis::{Call, Fault};
 use std::collections::BTreeSet;
@@ -292,12 +292,6 @@ fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
         found.sort_by_key(|found| found.age);
         found.truncate(most);
     }
-}
-
-/// The text, escaped so that SCAN matches each character as it is.
-fn glob_escaped(text: &str) -> String {
-    let is_special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
-    text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// True if the pattern matches the name.

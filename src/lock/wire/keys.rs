@@ -93,6 +93,12 @@ pub(crate) fn beside(prefix: &str) -> String {
     }
 }
 
+/// The text as a part of a pattern in Redis (SCAN, ACL), which matches the text alone.
+pub(crate) fn glob_escaped(text: &str) -> String {
+    let is_special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
+    text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
 /// The part of a key that Redis Cluster hashes instead of the whole: between the first `{` and the next `}` (Redis
 /// Cluster specification, "Hash tags"). None if that part is empty, or a brace is missing.
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
