@@ -5,7 +5,7 @@
 //! since a message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
-use crate::redis::{Fault, Unusable};
+use crate::redis::{Cause, Fault, Unusable};
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
 use nix::errno::Errno;
@@ -49,6 +49,8 @@ pub(crate) enum Error {
     LostBeforeStart { name: String, why: String, taken: bool },
     /// Something that redlock needs is missing at present: descriptors, memory, the server of `local:`.
     Unavailable(String),
+    /// The directory of `local:` is refused: this user has no right to it, or another user could interfere.
+    Refused(String),
     /// The command was not found, or cannot be executed; `why` has the reason.
     NoCommand { command: String, errno: Errno, why: String },
     /// The token does not hold the lock, its lease cannot be used, or there is no lease to revoke.
@@ -96,9 +98,11 @@ pub(crate) struct NamedObstacle {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text) | Error::Unavailable(text) | Error::Output(text) | Error::Internal(text) => {
-                f.write_str(text)
-            }
+            Error::Usage(text)
+            | Error::Unavailable(text)
+            | Error::Refused(text)
+            | Error::Output(text)
+            | Error::Internal(text) => f.write_str(text),
             Error::Held(held) => held.fmt(f),
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::Ran { name, run, once_per, period } => {
@@ -150,8 +154,12 @@ impl std::error::Error for Error {}
 
 /// A call with an unusable value is wrong. But if a shortage is the reason, the same call may succeed later.
 impl From<Unusable> for Error {
-    fn from(Unusable { why, may_pass }: Unusable) -> Error {
-        if may_pass { Error::Unavailable(why) } else { Error::Usage(why) }
+    fn from(Unusable { why, cause }: Unusable) -> Error {
+        match cause {
+            Cause::Wrong => Error::Usage(why),
+            Cause::Shortage => Error::Unavailable(why),
+            Cause::Refused => Error::Refused(why),
+        }
     }
 }
 

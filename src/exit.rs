@@ -45,7 +45,8 @@ impl Exit {
     pub(crate) const LOST: Exit = Exit::Status(76);
     /// The token does not hold the lock, its lease was revoked, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate).
+    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate). Or the
+    /// directory of `local:` is refused.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
     pub(crate) const TOO_LONG: Exit = Exit::Status(124);
@@ -66,6 +67,7 @@ impl Exit {
             Error::LostBeforeStart { taken: true, .. } => Exit::HELD,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
             Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::UNAVAILABLE,
+            Error::Refused(_) => Exit::REFUSED,
             Error::NotOurs { .. } => Exit::NOT_HELD,
             Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NOT_FOUND,
             Error::NoCommand { .. } => Exit::CANNOT_EXECUTE,

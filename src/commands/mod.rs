@@ -177,7 +177,7 @@ async fn token_of(
 /// before the keeper is forked: the server must not descend from the keeper.
 ///
 /// # Errors
-/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
+/// [`Error::Refused`] if the directory is refused, [`Error::Unavailable`] when the server cannot be started.
 fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };

@@ -10,25 +10,36 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Unusable {
     pub(crate) why: String,
-    /// True if this machine lacks memory, file descriptors or processes: a shortage may pass.
-    pub(crate) may_pass: bool,
+    pub(crate) cause: Cause,
+}
+
+/// What makes a value unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The value, or its file, is wrong.
+    Wrong,
+    /// This machine lacks memory, file descriptors or processes: a shortage may pass.
+    Shortage,
+    /// This user has no right to use it, or another user could interfere.
+    Refused,
 }
 
 impl Unusable {
     pub(crate) fn of(error: &io::Error) -> Unusable {
         let shortage = host::shortage(error);
-        Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), may_pass: shortage.is_some() }
+        let cause = if shortage.is_some() { Cause::Shortage } else { Cause::Wrong };
+        Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), cause }
     }
 
     /// Puts the reason into a longer sentence, which `words` makes.
     pub(crate) fn within(self, words: impl FnOnce(String) -> String) -> Unusable {
-        Unusable { why: words(self.why), may_pass: self.may_pass }
+        Unusable { why: words(self.why), ..self }
     }
 }
 
 impl<W: Into<String>> From<W> for Unusable {
     fn from(why: W) -> Unusable {
-        Unusable { why: why.into(), may_pass: false }
+        Unusable { why: why.into(), cause: Cause::Wrong }
     }
 }
 

@@ -7,17 +7,18 @@
 //! if many calls begin at once, processes are killed or files are removed. If `lock` is removed, the file lock on the
 //! directory remains. `lock` is for file systems that cannot lock directories (NFS).
 
-use super::file_value::Unusable;
+use super::file_value::{Cause, Unusable};
 use crate::sys::clock::Boot;
+use crate::sys::trust::{Step, follow};
 use crate::sys::{files, host, process};
 use crate::text::reason;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, Type};
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -34,6 +35,9 @@ const AGAIN: Duration = Duration::from_millis(5);
 const LONGEST_PATH: usize = 107;
 /// The longest log, in bytes. A longer log is emptied at the next start; each start writes about 1,000 bytes.
 const LONGEST_LOG: u64 = 1 << 20;
+
+/// The bit of a directory in which users can remove only their own files.
+const STICKY: u32 = 0o1000;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
 
@@ -78,7 +82,7 @@ impl Local {
             )
             .into());
         }
-        local.check()?;
+        local.check(false)?;
         Ok(local)
     }
 
@@ -170,9 +174,7 @@ impl Local {
     /// The server cannot be started. Or a server that this process started has exited at once: `started` is set
     /// already, but no server holds the file lock.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
-        let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        create.map_err(|error| self.unusable(&self.directory, &error))?;
-        self.check().map_err(io::Error::other)?;
+        self.check(true).map_err(|error| io::Error::other(error.why))?;
         if !self.is_ours() {
             return Err(io::Error::other("it is not running, and only the owner of its directory can start it"));
         }
@@ -206,8 +208,9 @@ impl Local {
         if log.metadata()?.len() > LONGEST_LOG {
             log.set_len(0)?;
         }
-        // The permissions of the directory decide who may connect.
-        let shared = fs::metadata(&self.directory)?.mode() & 0o011 != 0;
+        // The permissions of the directory decide who may connect. Whoever may connect can do what the server can, so the
+        // socket is open only in a directory that its group may enter, and no other user.
+        let shared = fs::metadata(&self.directory)?.mode() & 0o011 == 0o010;
         let mut command = Command::new(program);
         command.args(["--port", "0", "--unixsocketperm", if shared { "777" } else { "700" }, "--unixsocket"]);
         command.arg(self.socket()).args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
@@ -227,19 +230,61 @@ impl Local {
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses a path that is no directory, and a directory in which other users could put a server of their own.
-    fn check(&self) -> Result<(), String> {
+    /// Refuses a path that is no directory, a directory that another user could have made or could replace, and a socket
+    /// that every user may use. `make`: a directory that is missing is made.
+    fn check(&self, make: bool) -> Result<(), Unusable> {
         let existing = self.directory.ancestors().find(|directory| directory.exists());
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
-            return Err(format!("cannot be used: {} is not a directory", file.display()));
+            return Err(format!("cannot be used: {} is not a directory", file.display()).into());
         }
-        // Another user's directory is trusted only if no third user can write to it, or to any parent.
-        let depth = if self.is_ours() { 1 } else { usize::MAX };
-        match self.directory.ancestors().take(depth).find(|directory| is_open_to_others(directory)) {
-            Some(open) => Err(format!("is not safe: others may write to {}", open.display())),
+        // True if others may write to the directory of the present step, but not remove what is ours (as in /tmp).
+        let mut is_among_others = false;
+        let objection = follow(&self.directory, make, |step| {
+            let objection = objection(&step, is_among_others);
+            if step.found.is_dir() {
+                is_among_others = step.open_to_others().is_some();
+            }
+            objection
+        });
+        let objection = objection.map_err(|error| Unusable {
+            why: format!("cannot be used: {}: {}", self.directory.display(), reason(&error)),
+            cause: if error.kind() == ErrorKind::PermissionDenied {
+                Cause::Refused
+            } else {
+                Unusable::of(&error).cause
+            },
+        })?;
+        match objection.or_else(|| self.open_socket()) {
+            Some(why) => Err(Unusable { why: format!("is not safe: {why}"), cause: Cause::Refused }),
             None => Ok(()),
         }
     }
+
+    /// The objection that every user may use the socket of the server that runs: somebody has opened the directory after
+    /// the server's start.
+    fn open_socket(&self) -> Option<String> {
+        let may = |path: &Path, what: u32| fs::metadata(path).is_ok_and(|found| found.mode() & what != 0);
+        let (directory, socket) = (self.directory.display(), self.socket());
+        let is_open = may(&self.directory, 0o001) && may(&socket, 0o002) && self.dial().is_ok();
+        is_open.then(|| format!("every user may use {}; chmod o-x {directory}", socket.display()))
+    }
+}
+
+/// The objection to a directory or link on the way to the server's directory, or to this directory. `is_among_others`:
+/// others may put files beside it. Root starts no server and asks none where another user has a say. A user may use the
+/// server of another user, who owns the directory and could cheat with the locks; below directories of these two and of
+/// root.
+fn objection(step: &Step, is_among_others: bool) -> Option<String> {
+    let is_chosen = step.is_end && !geteuid().is_root() && !is_among_others;
+    if let Some(foreign) = step.foreign().filter(|_| !is_chosen) {
+        return Some(format!("{foreign}; use local:/DIR below directories of your own (with sudo: -H)"));
+    }
+    let (mode, path) = (step.found.mode(), step.path.display());
+    let open = match step.is_end {
+        true => (mode & 0o022 != 0).then(|| format!("others may write to {path}")),
+        false => step.open_to_others().filter(|_| step.found.is_dir() && mode & STICKY == 0),
+    };
+    open.map(|open| format!("{open}; chmod go-w {path}"))
 }
 
 /// This user's directory for this machine: several machines may share a home directory.
@@ -248,11 +293,6 @@ fn own_directory() -> Result<PathBuf, Unusable> {
     let state = state.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
     let machine = host::machine().map_err(|error| Unusable::of(&error).within(|why| format!("has no path: {why}")))?;
     Ok(state.join("redlock").join(machine))
-}
-
-/// True if users besides its owner may write to this directory.
-fn is_open_to_others(directory: &Path) -> bool {
-    fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0)
 }
 
 /// Ignores a failure to lock a file, unless another process has locked the file.

@@ -20,7 +20,7 @@ pub(crate) mod url;
 
 pub(crate) use address::{Access, Address};
 pub(crate) use fault::Fault;
-pub(crate) use file_value::{FileValue, Unusable, read};
+pub(crate) use file_value::{Cause, FileValue, Unusable, read};
 pub(crate) use listen::{Listeners, SubscriptionEvent};
 pub(crate) use local::Local;
 pub(crate) use node::Node;

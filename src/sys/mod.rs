@@ -15,6 +15,7 @@ pub(crate) mod stdio;
 pub(crate) mod streams;
 pub(crate) mod timer;
 pub(crate) mod tree;
+pub(crate) mod trust;
 pub(crate) mod wait;
 
 use nix::errno::Errno;

@@ -398,17 +398,71 @@ fn what_is_not_a_file_in_place_of_its_own_is_refused_at_once() {
 
 #[test]
 fn a_directory_that_others_may_write_to_is_refused() {
-    for mode in [0o777, 0o720] {
+    for mode in [0o777, 0o720, 0o702, 0o1777] {
         let place = Place::made(mode);
-        place.is_refused(64, message(["not safe", &place.path().display().to_string()]));
+        let path = place.path().display().to_string();
+        place.is_refused(78, message(["not safe", &format!("others may write to {path}; chmod go-w {path}")]));
     }
+    // Nor may others be able to replace it.
+    let place = Place::new();
+    fs::create_dir_all(place.root.path().join("open")).unwrap();
+    fs::set_permissions(place.root.path().join("open"), Permissions::from_mode(0o777)).unwrap();
+    let url = format!("local:{}", place.root.path().join("open/l").display());
+    redlock(url.as_str(), "acquire backup").fails(78, ["not safe", "open; chmod go-w"]).run();
+    assert!(!place.root.path().join("open/l").exists());
     // If all users may write to the directory above, another user could have made this directory.
     let place = Place::made(0o755);
     if !may_change_users() {
         return;
     }
     chown(&place.path(), Some(NOBODY), None).unwrap();
-    place.is_refused(64, message(["not safe", &std::env::temp_dir().display().to_string()]));
+    let path = place.path().display().to_string();
+    place.is_refused(78, message(["not safe", &format!("{path} belongs to another user (uid 65534)"), "local:/DIR"]));
+}
+
+/// A call that root makes with another user's directory on the way, which leads to a directory of root's.
+#[track_caller]
+fn is_not_followed(place: &Place, url: &str, home: Option<&Path>) {
+    let roots = place.root.path().join("roots");
+    for line in ["acquire backup", "status backup", "run backup -- true", "doctor"] {
+        let test = redlock(url, line);
+        let test = if let Some(home) = home { test.env("HOME", home) } else { test };
+        test.status(78).stdout(any()).stderr(message(["not safe", "belongs to another user (uid 65534)"])).run();
+    }
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0, "nothing is made there");
+    assert!(have_lock(place.root.path()).is_empty());
+}
+
+#[test]
+fn root_follows_no_link_of_another_user_and_starts_nothing_below_another_users_home() {
+    if !may_change_users() {
+        return;
+    }
+    let place = Place::new();
+    let at = |name: &str| place.root.path().join(name);
+    let give_away = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
+    fs::create_dir(at("roots")).unwrap();
+    // A link, the directory itself and one above it, in a directory for all, as /tmp is.
+    std::os::unix::fs::symlink(at("roots"), place.path()).unwrap();
+    give_away(&place.path());
+    is_not_followed(&place, &place.urls()[0], None);
+    is_not_followed(&place, &format!("{}/below", place.urls()[0]), None);
+    // sudo -E keeps HOME: the state directory below leads to root's.
+    let home = at("home");
+    fs::create_dir_all(home.join(".local")).unwrap();
+    std::os::unix::fs::symlink(at("roots"), home.join(".local/state")).unwrap();
+    for path in [home.join(".local/state"), home.join(".local"), home.clone()] {
+        give_away(&path);
+        is_not_followed(&place, "local:", Some(&home));
+    }
+    fs::remove_file(home.join(".local/state")).unwrap();
+    is_not_followed(&place, "local:", Some(&home));
+    assert!(!home.join(".local/state").exists());
+    // A link of root's own leads where it says.
+    fs::remove_file(place.path()).unwrap();
+    std::os::unix::fs::symlink("roots", place.path()).unwrap();
+    acquire(&place, "backup");
+    assert!(at("roots/redis.sock").exists());
 }
 
 const NOBODY: Uid = Uid::from_raw(65534);
@@ -443,17 +497,38 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let open = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
-    open(0o755);
+    open(0o750);
     let (status, said) = as_nobody();
     assert!(status == 69 && said.contains("only the owner"), "{status} {said}");
     assert!(place.servers().is_empty());
     let token = acquire(&place, "backup");
     let (status, said) = as_nobody();
     assert!(status == 75 && said.contains("is held by"), "{status} {said}");
-    release(&place, "backup", &token);
+    // The directory has been opened to every user, and so has its socket.
+    open(0o755);
+    redlock(&place, "status backup").fails(78, ["not safe", "every user may use", "chmod o-x"]).run();
+    assert_eq!(as_nobody().0, 78);
     open(0o700);
     let (status, said) = as_nobody();
     assert!(status == 69 && said.contains("permission denied"), "{status} {said}");
+    release(&place, "backup", &token);
+    // A server that starts in a directory that every user may enter is its owner's alone.
+    open(0o755);
+    place.kill();
+    let token = acquire(&place, "backup");
+    let socket = fs::metadata(place.path().join("redis.sock")).unwrap();
+    assert_eq!(socket.permissions().mode() & 0o777, 0o700);
+    let (status, said) = as_nobody();
+    assert!(status != 0 && status != 75 && said.contains("permission denied"), "{status} {said}");
+    release(&place, "backup", &token);
+    // The directory of another user than root is shared, too, except with root.
+    chown(&place.path(), Some(Uid::from_raw(65533)), None).unwrap();
+    place.kill();
+    fs::remove_file(place.path().join("redis.sock")).unwrap();
+    open(0o750);
+    let (status, said) = as_nobody();
+    assert!(status == 69 && said.contains("only the owner"), "{status} {said}");
+    redlock(&place, "acquire backup").fails(78, ["not safe", "belongs to another user (uid 65533)"]).run();
 }
 
 #[test]
