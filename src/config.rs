@@ -6,7 +6,7 @@ use crate::cli::values::{LONGEST_LABEL, duration, hold_time, whole};
 use crate::error::Error;
 use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, Unusable, read, tls};
-use crate::sys::files;
+use crate::sys::trust;
 use crate::text::unprintable;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -95,8 +95,9 @@ pub(crate) struct Settings {
     pub(crate) ancestors: Vec<String>,
     /// REDLOCK_NAME and REDLOCK_TOKEN, if both are set: the lease of the enclosing job, or a lease that the user names.
     pub(crate) enclosing: Option<(String, String)>,
-    /// Warnings about unknown variables whose names begin like redlock's own.
-    pub(crate) unknown: Vec<String>,
+    /// Warnings about unknown variables whose names begin like redlock's own, and about configuration files that others
+    /// may have written.
+    pub(crate) warnings: Vec<String>,
     /// True if no source names the nodes, and no enclosing `run` has warned of this.
     pub(crate) is_unconfigured: bool,
     /// Warnings about skipped configuration files: this user may not read them, and the call works without them.
@@ -261,7 +262,11 @@ fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>)
     let tls = with_tls.then(|| tls::client(ca, certificate.zip(key))).transpose()?;
     let password = (!password.is_default).then(|| secret(&password)).transpose()?;
     let access = Access { password, tls, replicas, is_default: redis.is_default };
-    let skipped = sources.iter().filter_map(|source| source.as_ref().err());
+    let skipped = |is_foreign| {
+        let skipped = sources.iter().filter_map(|source| source.as_ref().err());
+        skipped.filter(move |skipped| skipped.is_foreign == is_foreign)
+    };
+    let warnings = skipped(true).map(|skipped| skipped.why.clone());
     Ok(Settings {
         nodes: nodes(&urls, &redis.from, access)?,
         prefix,
@@ -272,9 +277,9 @@ fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>)
         environment: environment_of_job(common, &redis),
         ancestors: ancestors(environment),
         enclosing: text(environment, "REDLOCK_NAME").zip(text(environment, "REDLOCK_TOKEN")),
-        unknown: unknown(environment).map(warning).collect(),
+        warnings: unknown(environment).map(warning).chain(warnings).collect(),
         is_unconfigured: redis.is_default && text(environment, ON_DEFAULT).is_none(),
-        skipped: skipped.map(|why| format!("{why}; going on without it")).collect(),
+        skipped: skipped(false).map(|skipped| format!("{}; going on without it", skipped.why)).collect(),
         origins,
     })
 }
@@ -397,21 +402,28 @@ impl SettingValue {
 /// A variable and its value in one source.
 type Entry = (&'static str, SettingValue);
 
-/// The entries of a source, or the reason why this user may not read its file.
-type Source = Result<Vec<Entry>, String>;
+/// The entries of a source, or the reason why its file is skipped.
+type Source = Result<Vec<Entry>, Skipped>;
+
+/// A configuration file that is skipped.
+struct Skipped {
+    why: String,
+    /// True if another user may have written the file; false if this user may not read it.
+    is_foreign: bool,
+}
 
 /// The value from the nearest source that sets any of these variables. If the source sets several, the variable that
 /// comes first in `variables` counts.
 ///
 /// # Errors
 /// If REDLOCK_REDIS is asked for, and this user may not read a file. The file may name the nodes, and a later source
-/// may name others.
+/// may name others. A file that another user may have written does not count, unless no source names the nodes: then
+/// the lock would be on the default address.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
+    let needed = |skipped: &Skipped| format!("{}; it may name the Redis to use; give --redis instead", skipped.why);
     for source in sources {
         match source {
-            Err(why) if variables == [REDIS] => {
-                return Err(format!("{why}; it may name the Redis to use; give --redis instead"));
-            }
+            Err(skipped) if variables == [REDIS] && !skipped.is_foreign => return Err(needed(skipped)),
             Err(_) => {}
             Ok(entries) => {
                 // If a file sets a variable twice, the last line counts.
@@ -422,7 +434,8 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
             }
         }
     }
-    Ok(None)
+    let foreign = sources.iter().find_map(|source| source.as_ref().err());
+    foreign.filter(|_| variables == [REDIS]).map_or(Ok(None), |skipped| Err(needed(skipped)))
 }
 
 /// The flags of this call, each as an entry of its variable.
@@ -455,20 +468,23 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 ///
 /// # Errors
 /// The file cannot be read or parsed. If redlock ignored this, redlock might use another Redis than the file names. A
-/// missing permission is no error here: [`find`] decides whether the file is needed.
+/// missing permission, and a file that others may have written, are no errors here: [`find`] decides whether the file
+/// is needed.
 fn file(path: &Path) -> Result<Source, Unusable> {
-    let error = match files::read(path) {
-        Ok(bytes) => {
+    let skipped = |why, is_foreign| Ok(Err(Skipped { why, is_foreign }));
+    let error = match trust::read(path) {
+        Ok(Ok(bytes)) => {
             let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
             return Ok(Ok(entries(path, &text)?));
         }
+        Ok(Err(objection)) => return skipped(format!("ignoring {}: {objection}", path.display()), true),
         Err(error) => error,
     };
     let unusable = Unusable::of(&error).within(|why| format!("cannot read {}: {why}", path.display()));
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
         // The system's file may be for some users only; and after sudo, HOME may be another user's directory.
-        ErrorKind::PermissionDenied => Ok(Err(unusable.why)),
+        ErrorKind::PermissionDenied => skipped(unusable.why, false),
         _ => Err(unusable),
     }
 }
@@ -506,7 +522,10 @@ mod tests {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
             Some(text) => entries(Path::new(&format!("f{index}")), text).map(Ok),
-            None => Ok(Err(format!("cannot read f{index}: permission denied"))),
+            None => {
+                let why = format!("cannot read f{index}: permission denied");
+                Ok(Err(Skipped { why, is_foreign: false }))
+            }
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
         settings_from(common, &environment, files)
@@ -696,7 +715,7 @@ mod tests {
     /// The warnings about the variable REDLOCK_`name`, if REDLOCK_REDIS names the nodes.
     fn told(name: &str) -> String {
         let variable = format!("REDLOCK_{name}");
-        of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).unknown.join("; ")
+        of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).warnings.join("; ")
     }
 
     #[test]
@@ -706,7 +725,7 @@ mod tests {
             assert_eq!(told(name), said);
         }
         assert_eq!(told("URL"), "ignoring unknown variable REDLOCK_URL (REDLOCK_REDIS?)");
-        assert_eq!(of(&[("REDLOCK_REDIS", "redis://h"), ("REDLOCK_TTL", "")]).unknown, [""; 0]);
+        assert_eq!(of(&[("REDLOCK_REDIS", "redis://h"), ("REDLOCK_TTL", "")]).warnings, [""; 0]);
     }
 
     #[test]
@@ -719,7 +738,7 @@ mod tests {
             let beside = [(name, "redis://h"), ("REDIS_URL", "redis://:s3cret@a")];
             let rest = "redis://…@a (REDIS_URL); set REDLOCK_REDIS or --redis";
             assert_eq!(refused(&beside, &[]), format!("{why}{rest}"));
-            let warned = |found: Result<Settings, Unusable>| found.expect("named").unknown.len();
+            let warned = |found: Result<Settings, Unusable>| found.expect("named").warnings.len();
             let plain = Common::default();
             assert_eq!(warned(with(&redis(&["redis://b"]), &beside, &[])), 1, "{name}");
             assert_eq!(warned(with(&plain, &[beside[0], ("REDLOCK_REDIS", "redis://b")], &[])), 1, "{name}");
@@ -748,7 +767,7 @@ mod tests {
             "REDIS_TTL",
             "REDIS_HOST",
         ] {
-            assert_eq!(of(&[(name, "1")]).unknown, [""; 0], "{name}");
+            assert_eq!(of(&[(name, "1")]).warnings, [""; 0], "{name}");
         }
     }
 

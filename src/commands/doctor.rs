@@ -15,7 +15,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common)?;
     let local = start_local(&settings, Local::is_unused)?;
     settings.origins.extend(local.map(whereabouts));
-    let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
+    let warnings = settings.warnings.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
     let findings = block_on(async {
         let (setup, nodes) = setup(&settings).await;

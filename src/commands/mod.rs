@@ -195,7 +195,7 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
 /// The errors of [`config::settings`].
 fn settings(common: &Common) -> Result<Settings, Error> {
     let settings = config::settings(common)?;
-    settings.unknown.iter().for_each(|why| say(why));
+    settings.warnings.iter().for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
         // The nodes come first, and are shown even if they are the default.

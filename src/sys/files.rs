@@ -28,7 +28,16 @@ const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The reason why the file cannot be read. For example, a timeout: a pipe has no writer, a pipe never ends, or a
 /// terminal is silent.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
+    read_opened(open(path)?)
+}
+
+/// Opens a file, a device or a pipe for [`read_opened`].
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)
+}
+
+/// As [`read`], from a file that [`open`] has opened.
+pub(super) fn read_opened(mut file: File) -> io::Result<Vec<u8>> {
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
     let mut bytes = Vec::new();
     loop {

@@ -1,5 +1,6 @@
 //! Whether other users could have made what a path leads to, or could replace it. Root is trusted, and this user.
 
+use super::files;
 use nix::errno::Errno;
 use nix::unistd::geteuid;
 use std::ffi::OsString;
@@ -93,5 +94,25 @@ fn made(directory: &Path) -> io::Result<Metadata> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => fs::symlink_metadata(directory),
+    }
+}
+
+/// The contents of a file that only root and this user can have written, or the objection to this file. (Directories on
+/// the way may belong to others: others can put no file there that is root's or this user's, but they can put a link.)
+///
+/// # Errors
+/// The system's.
+pub(crate) fn read(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
+    let file = files::open(path)?;
+    let (opened, mut is_same) = (file.metadata()?, false);
+    let objection = follow(path, false, |step| {
+        is_same = step.is_end && (step.found.dev(), step.found.ino()) == (opened.dev(), opened.ino());
+        let is_judged = step.is_end || step.found.is_symlink();
+        is_judged.then(|| step.foreign().or_else(|| step.open_to_others().filter(|_| step.is_end))).flatten()
+    })?;
+    match objection {
+        Some(objection) => Ok(Err(objection)),
+        None if !is_same => Ok(Err("it is being replaced".to_owned())),
+        None => files::read_opened(file).map(Ok),
     }
 }

@@ -1,10 +1,10 @@
-//! redlock has no right to read redlock.conf: this is no failure if flags or variables name the nodes. A password file
-//! may be a pipe or a terminal.
+//! redlock has no right to read redlock.conf, or another user may have written it: this is no failure if flags or
+//! variables name the nodes. A password file may be a pipe or a terminal.
 
-use crate::support::{Redis, Test, acquire, any, redlock, when};
+use crate::support::{Redis, Test, acquire, any, message, redlock, when};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Options of setpriv that give up root's privileges, so that the mode of a file counts; the user is still root.
@@ -113,6 +113,103 @@ fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
                 test.env("REDIS_URL", "redis://127.0.0.1:1").fails(64, ["redlock.conf"]).run();
             }
         }
+    }
+}
+
+/// A user without privileges.
+const NOBODY: u32 = 65534;
+
+/// A call of redlock on no server, whose home has this redlock.conf.
+fn with_file(text: &str) -> (Test, PathBuf) {
+    let test = Test::bare();
+    let file = test.directory().path().join(".config/redlock/redlock.conf");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, text).unwrap();
+    (test, file)
+}
+
+/// True if this user can give files away; else says what is not tried.
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("not tried: another user's file, for this user is not root");
+    }
+    root
+}
+
+/// `file` must be ignored with this reason: the nodes in it are not asked, nor is a password read for them.
+#[track_caller]
+fn is_ignored(redis: &Redis, change: impl Fn(&Path), why: &str) {
+    let foreign = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    let connections = || foreign.info("total_connections_received").parse::<u64>().unwrap();
+    let before = connections();
+    let text = format!("REDLOCK_REDIS={}\nREDLOCK_PASSWORD=s3cret\nREDLOCK_PREFIX=theirs:\n", foreign.tcp_url());
+    let call = |arguments: &[&str]| {
+        let (test, file) = with_file(&text);
+        change(&file);
+        (test.args(arguments), file)
+    };
+    let said = |file: &Path| {
+        let file = file.display().to_string();
+        message(["ignoring", &file, why])
+    };
+    // Where no other source names the nodes, the lock would be on the default address.
+    let (test, file) = call(&["run", "-q", "backup", "--", "echo", "started"]);
+    test.status(64).stderr(message(["ignoring", &file.display().to_string(), why, "--redis"])).run();
+    let (test, file) = call(&["run", "-q", "backup", "--", "true"]);
+    test.env("REDIS_URL", redis.url()).stderr(said(&file)).run();
+    assert!(redis.exists("{redlock:backup}:\u{1f}fence"), "the prefix is the default");
+    let (test, file) = call(&["run", "-q", "--redis", &redis.url(), "backup", "--", "true"]);
+    test.stderr(said(&file)).run();
+    assert_eq!(connections(), before + 1, "the only connection is that of this question");
+}
+
+#[test]
+fn a_file_that_another_user_may_have_written_is_ignored() {
+    let redis = Redis::start();
+    let mode = |mode| move |file: &Path| fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+    for open in [0o666, 0o602, 0o646] {
+        is_ignored(&redis, mode(open), "others may write to ");
+    }
+    if !is_root() {
+        return;
+    }
+    is_ignored(&redis, mode(0o664), "others may write to ");
+    is_ignored(&redis, |file| chown(file, Some(NOBODY), Some(NOBODY)).unwrap(), "belongs to another user (uid 65534)");
+    // The link is another user's, but leads to a file of root's.
+    let linked = |file: &Path| {
+        let own = file.with_extension("own");
+        fs::rename(file, &own).unwrap();
+        symlink(&own, file).unwrap();
+        lchown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+    };
+    is_ignored(&redis, linked, "belongs to another user (uid 65534)");
+    let above = |file: &Path| {
+        let config = file.parent().unwrap().parent().unwrap();
+        fs::rename(config, config.with_file_name("theirs")).unwrap();
+        symlink("theirs", config).unwrap();
+        lchown(config, Some(NOBODY), Some(NOBODY)).unwrap();
+    };
+    is_ignored(&redis, above, "belongs to another user (uid 65534)");
+}
+
+#[test]
+fn a_file_of_ones_own_or_of_root_counts_behind_links_too() {
+    let redis = Redis::start();
+    let text = format!("REDLOCK_REDIS={}\n", redis.url());
+    for name in ["plain", "linked", "through a linked directory"] {
+        let (test, file) = with_file(&text);
+        let moved = match name {
+            "linked" => Some(file.clone()),
+            "through a linked directory" => file.parent().map(Path::to_owned),
+            _ => None,
+        };
+        if let Some(moved) = moved {
+            let elsewhere = test.directory().path().join("elsewhere");
+            fs::rename(&moved, &elsewhere).unwrap();
+            symlink("../".repeat(if name == "linked" { 2 } else { 1 }) + "elsewhere", &moved).unwrap();
+        }
+        test.args(["run", "-q", "backup", "--", "true"]).run();
     }
 }
 
