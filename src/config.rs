@@ -10,7 +10,7 @@ use crate::sys::trust;
 use crate::text::unprintable;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
@@ -104,6 +104,8 @@ pub(crate) struct Settings {
     pub(crate) skipped: Vec<String>,
     /// The settings with their sources, for -v and doctor.
     pub(crate) origins: Vec<Setting>,
+    /// The files with a password or a key, for doctor.
+    pub(crate) secrets: BTreeSet<PathBuf>,
 }
 
 /// A setting without secrets, and its source: flag, variable, file and line, or "the default".
@@ -280,6 +282,7 @@ fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>)
         warnings: unknown(environment).map(warning).chain(warnings).collect(),
         is_unconfigured: redis.is_default && text(environment, ON_DEFAULT).is_none(),
         skipped: skipped(false).map(|skipped| format!("{}; going on without it", skipped.why)).collect(),
+        secrets: secrets(&sources),
         origins,
     })
 }
@@ -365,11 +368,13 @@ struct SettingValue {
     from: Cow<'static, str>,
     /// True if the text is the default, or describes the default in words.
     is_default: bool,
+    /// The configuration file that has the value.
+    file: Option<PathBuf>,
 }
 
 impl SettingValue {
     fn default(text: &'static str) -> SettingValue {
-        SettingValue { text: text.into(), kind: Kind::Text, from: "the default".into(), is_default: true }
+        SettingValue { text: text.into(), kind: Kind::Text, from: "the default".into(), is_default: true, file: None }
     }
 
     fn parse<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
@@ -407,9 +412,25 @@ type Source = Result<Vec<Entry>, Skipped>;
 
 /// A configuration file that is skipped.
 struct Skipped {
+    file: PathBuf,
     why: String,
     /// True if another user may have written the file; false if this user may not read it.
     is_foreign: bool,
+}
+
+/// The files with a password or a key, as far as is known: a file that is skipped may have a password.
+fn secrets(sources: &[Source]) -> BTreeSet<PathBuf> {
+    let of_entry = |(name, value): &Entry| match value.kind {
+        Kind::Secret => value.file.clone(),
+        Kind::Urls => value.file.clone().filter(|_| url::split(&value.text).iter().any(|url| url::has_password(url))),
+        Kind::Path if name.ends_with("_FILE") || name.ends_with("_KEY") => Some(PathBuf::from(&*value.text)),
+        _ => None,
+    };
+    let of_source = |source: &Source| match source {
+        Ok(entries) => entries.iter().filter_map(of_entry).collect(),
+        Err(skipped) => vec![skipped.file.clone()],
+    };
+    sources.iter().flat_map(of_source).collect()
 }
 
 /// The value from the nearest source that sets any of these variables. If the source sets several, the variable that
@@ -442,7 +463,7 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
 fn flags(common: &Common) -> Vec<Entry> {
     let flag = |&(name, kind, given): &Variable| {
         let (text, from) = (given(common)?.into(), format!("--{}", setting(name)).into());
-        Some((name, SettingValue { text, kind, from, is_default: false }))
+        Some((name, SettingValue { text, kind, from, is_default: false, file: None }))
     };
     VARIABLES.iter().filter_map(flag).collect()
 }
@@ -460,7 +481,7 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
     let from = from.unwrap_or(name.into());
-    let value = SettingValue { text: text.to_owned().into(), kind, from, is_default: false };
+    let value = SettingValue { text: text.to_owned().into(), kind, from, is_default: false, file: None };
     (!text.is_empty() || kind == Kind::EvenEmpty).then_some((name, value))
 }
 
@@ -471,7 +492,7 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// missing permission, and a file that others may have written, are no errors here: [`find`] decides whether the file
 /// is needed.
 fn file(path: &Path) -> Result<Source, Unusable> {
-    let skipped = |why, is_foreign| Ok(Err(Skipped { why, is_foreign }));
+    let skipped = |why, is_foreign| Ok(Err(Skipped { file: path.to_owned(), why, is_foreign }));
     let error = match trust::read(path) {
         Ok(Ok(bytes)) => {
             let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
@@ -508,7 +529,8 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
             [b'"' | b'\'', ..] => return Err(format!("{place}: a quote is not closed")),
             _ => value,
         };
-        entries.extend(entry(name, text, Some(format!("{place}: {name}").into())));
+        let entry = entry(name, text, Some(format!("{place}: {name}").into()));
+        entries.extend(entry.map(|(name, value)| (name, SettingValue { file: Some(path.to_owned()), ..value })));
     }
     Ok(entries)
 }
@@ -524,7 +546,7 @@ mod tests {
             Some(text) => entries(Path::new(&format!("f{index}")), text).map(Ok),
             None => {
                 let why = format!("cannot read f{index}: permission denied");
-                Ok(Err(Skipped { why, is_foreign: false }))
+                Ok(Err(Skipped { file: PathBuf::new(), why, is_foreign: false }))
             }
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;

@@ -10,6 +10,8 @@ use crate::lock::{Missing, Selection, Status, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common)?;
@@ -24,6 +26,11 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     output::checkup(&settings.origins, &findings, common)?;
     let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
     Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
+}
+
+/// True if every user may read or write this file.
+fn is_exposed(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o006 != 0)
 }
 
 /// A line about the server of `local:`. It shows the socket, and tells how to stop the server, or that no server runs.
@@ -57,6 +64,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         replicas: settings.nodes[0].replicas(),
         quarantine: on_nodes.quarantine,
         is_default: settings.origins[0].is_default,
+        exposed: settings.secrets.iter().filter(|file| is_exposed(file)).cloned().collect(),
         locks: listed.and_then(Missing::known).map(|_| locks).map_err(|error| error.trouble()),
     };
     (setup, nodes)

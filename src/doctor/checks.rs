@@ -7,6 +7,7 @@ use super::permissions::{OPTIONAL, rule};
 use crate::lock::{Holder, Quarantine, Status};
 use crate::redis::{Address, Deployment, Fault, Local, SentinelView};
 use crate::text::{first_of, human};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The facts about the configuration, and about the locks that were found, for all checks.
@@ -21,6 +22,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) quarantine: Quarantine,
     /// True if no server was configured.
     pub(crate) is_default: bool,
+    /// The files with a password or a key that every user may read or write.
+    pub(crate) exposed: Vec<PathBuf>,
     /// The locks under the prefix, or the reason why they cannot be listed.
     pub(crate) locks: Result<LockFacts, String>,
 }
@@ -79,8 +82,14 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 13] = [
 /// A check of the configuration, or of all locks together.
 type CheckOfAll = fn(&Setup) -> CheckResult;
 
-pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
-    [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry), ("log", log)];
+pub(super) const OF_ALL: [(&str, CheckOfAll); 6] = [
+    ("redis", redis),
+    ("secrets", secrets),
+    ("number of nodes", number),
+    ("quarantine", quarantine),
+    ("expiry", expiry),
+    ("log", log),
+];
 
 /// The largest acceptable difference between two clocks, in ms. (--once-per and --ran-within use the servers' clocks.)
 const CLOCKS_MS: u64 = 5_000;
@@ -341,6 +350,14 @@ fn redis(setup: &Setup) -> CheckResult {
     Ok("configured".to_owned())
 }
 
+fn secrets(setup: &Setup) -> CheckResult {
+    let files: Vec<String> = setup.exposed.iter().map(|file| file.display().to_string()).collect();
+    let detail = format!("every user of this machine can get at the password or key in {}", first_names(&files));
+    let advice = format!("chgrp it to the group of those who run redlock, and chmod 640 {}", files.join(" "));
+    Warn.when(!files.is_empty(), &detail, &advice)?;
+    Ok("no file with a password or key is open to every user".to_owned())
+}
+
 /// The first [`NAMES`] names, and the number of the others.
 fn first_names(names: &[String]) -> String {
     first_of(names, NAMES, names.len() as u64)
@@ -439,6 +456,7 @@ mod tests {
             replicas: 0,
             quarantine: locks.quarantine,
             is_default: false,
+            exposed: Vec::new(),
             locks: Ok(LockFacts::default()),
         };
         Finding::of((None, "", check(node, &setup, others)), false).verdict

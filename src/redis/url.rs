@@ -319,6 +319,13 @@ pub(crate) fn without_secret(url: &str) -> String {
     }
 }
 
+/// True if the URL may have a password in it.
+pub(crate) fn has_password(url: &str) -> bool {
+    let start = scheme(url).map_or(0, |scheme| scheme.len() + 3).min(url.len());
+    let rest = url.get(start..).unwrap_or(url);
+    rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':')) || rest.contains("pass=")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use crate::support::{
     like, ms, redlock, when,
 };
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -79,15 +80,15 @@ fn with_quarantine(servers: &(impl Where + ?Sized)) -> Test {
 fn what_is_well_takes_one_line() {
     let redis = Redis::with(&DURABLE);
     let configured: Vec<String> = redis.query(&["CONFIG", "GET", "*"]);
-    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 18 ok.\n";
+    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 19 ok.\n";
     redlock(&redis, "doctor").stdout(like(said)).run();
     redlock(&redis, "doctor -q").run();
     let all = when("all checks and settings", |text: &str| {
         let begins = |start| text.lines().filter(|line| line.starts_with(start)).count();
-        (begins("setting  "), begins("ok       ")) == (11, 18) && text.ends_with("ready for locks: 18 ok.\n")
+        (begins("setting  "), begins("ok       ")) == (11, 19) && text.ends_with("ready for locks: 19 ok.\n")
     });
     redlock(&redis, "doctor -v").stdout(all).run();
-    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 18);
+    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 19);
     assert!(redis.keys_without_the_memory().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
@@ -103,7 +104,7 @@ fn what_is_wrong_comes_first_with_how_to_mend_it() {
     let said = "fail     <node>  eviction: maxmemory-policy allkeys-lru: <any>\n         CONFIG SET maxmemory-policy noeviction<any>\n\
         warn     <node>  persistence: a restart can lose locks<any>\n         set appendonly yes<any>\n\
         setting  redis <any>\n\
-        Redis is not ready for locks: 1 fail, 1 warn, 16 ok.\n";
+        Redis is not ready for locks: 1 fail, 1 warn, 17 ok.\n";
     redlock(&redis, "doctor").status(69).stdout(like(said)).run();
     let fails = like("fail     <node>  eviction: <any>\n         <any>\n");
     redlock(&redis, "doctor -q").status(69).stdout(fails).run();
@@ -136,6 +137,46 @@ fn each_setting_is_told_with_its_source() {
         redis.address()
     ));
     test().args(["status", "-v", "--quarantine", "0", "x"]).stdout(any()).stderr(line).run();
+}
+
+/// Gives a file this mode.
+fn set_mode(file: &Path, mode: u32) {
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn passwords_and_keys_that_every_user_may_read() {
+    let redis = Redis::with(&["--requirepass", "s3cret", "--appendonly", "yes", "--appendfsync", "always"]);
+    let directory = std::sync::Arc::new(Directory::new());
+    let path = directory.path().join(".config/redlock");
+    std::fs::create_dir_all(&path).unwrap();
+    let (conf, password, key) =
+        (path.join("redlock.conf"), directory.file("password", "s3cret\n"), directory.file("key", ""));
+    let test =
+        || Test::bare().in_directory(&directory).env("REDLOCK_REDIS", redis.url()).env("REDLOCK_PASSWORD", "s3cret");
+    let judged = |file: &Path, call: &dyn Fn() -> Test| {
+        let named = file.display().to_string();
+        for (mode, is_open) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
+            set_mode(file, mode);
+            match is_open {
+                true => warns(call(), "secrets", &[&named, &format!("chmod 640 {named}")]),
+                false => approves(call(), "secrets", &[]),
+            }
+        }
+    };
+    for line in ["REDLOCK_PASSWORD=s3cret", "REDLOCK_REDIS=redis://:s3cret@h", "REDLOCK_REDIS=unix:///s?pass=s3cret"] {
+        std::fs::write(&conf, line).unwrap();
+        judged(&conf, &test);
+    }
+    // A file that others may write is not read at all; it may have a password.
+    set_mode(&conf, 0o666);
+    let skipped = test().args(["doctor", "--format", "json"]).stdout(any()).stderr(any()).run();
+    assert!(skipped.stderr.contains("ignoring ") && skipped.stdout.contains("chmod 640"), "{skipped:?}");
+    std::fs::write(&conf, "REDLOCK_REDIS=redis://h\nREDLOCK_LABEL=l\n").unwrap();
+    set_mode(&conf, 0o644);
+    approves(test(), "secrets", &[]);
+    judged(&password, &|| test().env("REDLOCK_PASSWORD_FILE", &password));
+    judged(&key, &|| test().env("REDLOCK_TLS_KEY", &key).env("REDLOCK_TLS_CERT", &key));
 }
 
 #[test]
