@@ -80,6 +80,7 @@ async fn acquire_and_print(
     if let Err(error) = handed_over {
         return Err(give_back(&mut lock, &lease, error).await);
     }
+    output::may_have_forgotten(&lock, &lease).iter().for_each(|why| output::say(why));
     if common.verbose {
         let acquired = output::acquired(&lock, &lease, waited);
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));

@@ -61,6 +61,12 @@ pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> 
     format!("acquired {:?} on {}{waited}{share}", lock.name, lock.where_it_holds(lease))
 }
 
+/// The warning that an older deployment may come after a newer one; None if no server has forgotten a number.
+pub(crate) fn may_have_forgotten(lock: &Lock, lease: &Lease) -> Option<String> {
+    let (name, up) = (&lock.name, human(lease.fresh?));
+    Some(format!("{name:?}: a server was started {up} ago, and may have forgotten a larger number of --newest"))
+}
+
 fn not_written(error: &std::io::Error) -> Error {
     Error::Output(format!("the result could not be written: {}", reason(error)))
 }

@@ -82,6 +82,11 @@ impl Nodes {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
     }
 
+    /// True if the only node is a server of `local:`, which forgets nothing in a restart.
+    pub(crate) fn are_local(&self) -> bool {
+        matches!(self.nodes.as_slice(), [node] if matches!(node.address().deployment(), Deployment::Local(_)))
+    }
+
     /// The name of a node in messages.
     pub(crate) fn name(&self, node: usize) -> String {
         self.nodes[node].address().to_string()

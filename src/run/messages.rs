@@ -49,11 +49,13 @@ impl Messages {
         }
     }
 
-    /// Reports that redlock has got the lock. `waited`: the time in line, if redlock has waited.
+    /// Reports that redlock has got the lock. `waited`: the time in line, if redlock has waited. With `--quiet` too,
+    /// warns that a server may have forgotten a number of `--newest`.
     pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
         let (acquired, ttl) = (output::acquired(lock, lease, waited), exact(lease.ttl));
         let Lease { token, fencing_token, .. } = lease;
         self.news(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
+        output::may_have_forgotten(lock, lease).iter().for_each(|why| self.say(why));
     }
 
     /// With `--verbose`, reports the release of the lease or hold, the run's duration, and the run's end.

@@ -97,7 +97,7 @@ impl Scene {
             .env("GITHUB_WORKFLOW", "deploy")
             .env("GITHUB_ENV", "github.env")
             .env("REDLOCK_FENCING_TOKEN", "1795320118063")
-            .stderr(perhaps(["acquired", "extended", "released", "no such run"]))
+            .stderr(perhaps(["acquired", "extended", "released", "no such run", "may have forgotten"]))
             .stdout(any())
     }
 

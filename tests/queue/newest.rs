@@ -2,10 +2,15 @@
 
 use crate::support::{
     self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
-    eventually, like, message, ms, myself, rand, redlock, release, several,
+    eventually, like, message, ms, myself, rand, redlock, release,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
+
+/// A server that was started long ago: it has not just forgotten a number.
+fn old() -> Redis {
+    Redis::aged(1, 7200).remove(0)
+}
 
 const WAITERS: usize = 30;
 const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
@@ -96,7 +101,7 @@ fn of_thirty_on_a_cluster_none_runs_behind_a_newer_one() {
 
 #[test]
 fn who_has_no_number_keeps_its_place_and_who_is_superseded_costs_no_wake_up() {
-    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let (redis, directory) = (old(), Arc::new(Directory::new()));
     let token = acquire(&redis, Line::NAME);
     let plain = |note| Line::join(&redis, job(&redis, &directory, "", note));
     let (first, second) = (plain("first"), plain("second"));
@@ -119,14 +124,14 @@ fn who_has_no_number_keeps_its_place_and_who_is_superseded_costs_no_wake_up() {
 
 #[test]
 fn where_the_newest_is_forced_or_the_server_restarts_empty_under_it_what_is_older_does_not_follow() {
-    let (mut redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let (mut redis, directory) = (old(), Arc::new(Directory::new()));
     let forced = support::job(&redis, &["--newest", "43"], 76);
     superseded(numbered(&redis, &directory, 42), 43).run();
     redlock(&redis, "release backup --force").stdout(any()).run();
     superseded(numbered(&redis, &directory, 42), 43).run();
     drop(forced);
     let (restarted, writer) = support::job(&redis, &["--newest", "43"], 0);
-    redis.restart();
+    redis.restart_aged(7200);
     eventually(SOON, "it has its lease again", || redis.exists(Line::KEY));
     superseded(numbered(&redis, &directory, 42), 43).run();
     drop(writer);
@@ -138,7 +143,7 @@ fn where_the_newest_is_forced_or_the_server_restarts_empty_under_it_what_is_olde
 
 #[test]
 fn a_free_lock_forgets_its_number_by_force() {
-    let redis = Redis::start();
+    let redis = old();
     let run = |line: &str| redlock(&redis, format!("run -q backup {line} -- true"));
     let forget = || redlock(&redis, "release backup --force");
     forget().status(77).stderr(message(["\"backup\" is not held"])).run();
@@ -159,7 +164,7 @@ fn a_free_lock_forgets_its_number_by_force() {
 
 #[test]
 fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
-    let masters = several(3);
+    let masters = Redis::aged(3, 7200);
     let urls: Vec<String> = masters.iter().map(Redis::url).collect();
     let run = |urls: &[String], number| redlock(urls, format!("run -q backup --newest {number} -- true"));
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
@@ -181,8 +186,34 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
 }
 
 #[test]
+fn a_server_that_was_just_started_may_have_forgotten_a_larger_number() {
+    let mut masters = Redis::aged(3, 7200);
+    let run = |masters: &Vec<Redis>| redlock(masters, "run -q deploy --newest 42 -- true");
+    run(&masters).run();
+    // Each larger number was noted by two masters, so one of any two that grant this number would know it, unless one of
+    // the two was restarted.
+    masters[1].restart_aged(120);
+    masters[2].restart_aged(180);
+    let said = |name| {
+        let up = "a server was started <n>m <any>ago, and may have forgotten a larger number of --newest";
+        like(format!("redlock: \"{name}\": {up}\n"))
+    };
+    run(&masters).stderr(said("deploy")).run();
+    redlock(&masters, "acquire other --newest 42").stdout(any()).stderr(said("other")).run();
+    redlock(&masters, "run -q plain -- true").run();
+    masters[1].restart_aged(3700);
+    masters[2].restart_aged(3700);
+    run(&masters).run();
+    let single = Redis::start();
+    redlock(&single, "run -q deploy --newest 42 -- true").stderr(message(["may have forgotten a larger number"])).run();
+    // The server of `local:` forgets nothing.
+    let stop = "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
+    Test::sh("local:", &format!("redlock run -q deploy --newest 42 -- true && {stop}")).run();
+}
+
+#[test]
 fn peers_run_and_who_comes_for_one_try_only_supersedes_nobody() {
-    let redis = Redis::start();
+    let redis = old();
     let run = |number| redlock(&redis, format!("run -q backup --newest {number} -- true"));
     run(43).run();
     run(43).run();
@@ -194,7 +225,7 @@ fn peers_run_and_who_comes_for_one_try_only_supersedes_nobody() {
 
 #[test]
 fn the_messages_say_which_number_has_come() {
-    let redis = Redis::start();
+    let redis = old();
     let host = myself().1;
     redlock(&redis, "run -q backup --newest 43 --label nightly -- true").run();
     let said = format!(
@@ -244,7 +275,7 @@ fn wrong_numbers_and_combinations_are_refused() {
         let test = Test::bare().args(format!("run --newest 1 {line} -- true").split(' ')).status(64);
         test.stderr(message(["--newest"])).run();
     }
-    let redis = Redis::start();
+    let redis = old();
     for number in ["0", "9007199254740991"] {
         redlock(&redis, format!("run -q backup --newest {number} -- true")).run();
     }
@@ -253,7 +284,7 @@ fn wrong_numbers_and_combinations_are_refused() {
 
 #[test]
 fn a_register_that_is_no_number_is_named_and_the_lock_forgets_it() {
-    let redis = Redis::start();
+    let redis = old();
     let run = |line: &str| redlock(&redis, format!("run -q backup {line} -- true"));
     for number in ["x", "1e5", "5.5", "-1", "9007199254740992", "99999999999999999999"] {
         let content = format!("{number} 0 7 host label");

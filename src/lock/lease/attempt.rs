@@ -8,9 +8,9 @@ use crate::error::Error;
 use crate::lock::history::run;
 use crate::lock::history::run::{Run, RunOutcome};
 use crate::lock::history::visits::period_left_out;
-use crate::lock::lease::Lease;
 use crate::lock::lease::newest::Newest;
 use crate::lock::lease::traces::Traces;
+use crate::lock::lease::{FRESH, Lease};
 use crate::lock::terms::claim::Claim;
 use crate::lock::terms::holder::{Holder, Obstacle, most_named};
 use crate::lock::terms::token;
@@ -222,6 +222,9 @@ impl Lock {
         lease.slot = slot;
         lease.entry = run::entry(request, waited);
         lease.fencing_token = fence.token;
+        if request.newest.is_some() && !self.locks.nodes.are_local() {
+            lease.fresh = freshly_started(grants.clone().map(|(.., take)| take), answers.nodes());
+        }
         // A node that was only slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
         lease.faults = faults.map(|(node, fault)| (node, fault.clone())).collect();
@@ -303,6 +306,13 @@ impl Lock {
             split: votes + silent < self.locks.quorum(),
         }))
     }
+}
+
+/// The time since the last start of a node that granted the lease, if too few others did: q nodes knew each number of
+/// `--newest`, so among q that have not been started since, one knows it and grants no smaller one.
+fn freshly_started<'a>(grants: impl Iterator<Item = &'a Answer>, nodes: usize) -> Option<Duration> {
+    let (fresh, old): (Vec<_>, Vec<_>) = grants.map(|take| take.uptime).partition(|up| up.is_some_and(|up| up < FRESH));
+    if old.len() < quorum(nodes) { fresh.into_iter().flatten().min() } else { None }
 }
 
 /// How long a try waits for further answers after these answers. None: until all nodes have answered. `is_once`: the

@@ -26,6 +26,10 @@ use std::time::Duration;
 /// The default of --ttl. cli/mod.rs has the same value as text.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
+/// After a restart a call with `--newest` is warned for this long: a call with a larger number may have come before the
+/// restart. Older deployments seldom come later than that.
+pub(super) const FRESH: Duration = Duration::from_secs(3600);
+
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
@@ -50,6 +54,10 @@ pub(crate) struct Lease {
     pub(crate) is_once: bool,
     /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,
+    /// With `newest`, at the grant: the time since a node was started, if this was less than [`FRESH`] ago, and no quorum of
+    /// other nodes has granted the lease. The node may have forgotten a larger number.
+    #[serde(skip)]
+    pub(crate) fresh: Option<Duration>,
     /// What the holder knows of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that did not grant the lease because of a fault, and the faults. No other process gets this list.
@@ -75,6 +83,7 @@ impl Lease {
             entry: run::entry(request, Duration::ZERO),
             is_once: request.once_per.is_some(),
             newest: request.newest,
+            fresh: None,
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }
