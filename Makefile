@@ -247,7 +247,7 @@ clean: ## remove target/
 # The programs that the targets need, each with the Debian package that has it.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
-    dpkg-deb:dpkg rpmbuild:rpm rpm:rpm perl:perl-base less:less vi:vim-tiny
+    dpkg-deb:dpkg rpmbuild:rpm rpm:rpm perl:perl-base less:less vi:vim-tiny strace:strace
 demo bench load: NEEDS = $(DEMO_NEEDS)
 mutants: NEEDS += patch:patch
 deb: NEEDS = dpkg-deb:dpkg

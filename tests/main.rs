@@ -95,6 +95,7 @@ mod nodes {
     mod endless;
     mod faults;
     mod local;
+    mod look_ups;
     mod managed;
     mod masters;
     mod minorities;

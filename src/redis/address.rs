@@ -2,6 +2,7 @@
 
 use super::file_value::FileValue;
 use super::local::Local;
+use super::look_up::LookUps;
 use super::url::{Deployment, Host, Url};
 use std::fmt;
 use std::rc::Rc;
@@ -12,6 +13,8 @@ use tokio_rustls::rustls::ClientConfig;
 pub(crate) struct Address {
     pub(super) url: Url,
     access: Rc<Access>,
+    /// Shared by all servers of the node.
+    look_ups: Rc<LookUps>,
 }
 
 /// The options that apply to all nodes.
@@ -34,22 +37,23 @@ impl Address {
     /// # Errors
     /// The fault of the URL, without the password.
     pub(crate) fn parse(url: &str, access: &Rc<Access>) -> Result<Address, String> {
-        Ok(Address { url: Url::parse(url)?, access: Rc::clone(access) })
+        Ok(Address { url: Url::parse(url)?, access: Rc::clone(access), look_ups: Rc::default() })
     }
 
     /// A server of the same service or Cluster, with the same login.
     pub(super) fn at(&self, server: &Host) -> Address {
-        Address {
-            url: Url { deployment: Deployment::Tcp(server.clone()), ..self.url.clone() },
-            access: Rc::clone(&self.access),
-        }
+        Address { url: Url { deployment: Deployment::Tcp(server.clone()), ..self.url.clone() }, ..self.clone() }
     }
 
     /// A Sentinel of the service, with the Sentinels' login.
     pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
         let Deployment::Sentinel { login, .. } = &self.url.deployment else { return self.at(sentinel) };
-        let Address { url, access } = self.at(sentinel);
-        Address { url: Url { login: login.clone(), own_login: true, database: 0, ..url }, access }
+        let Address { url, .. } = self.at(sentinel);
+        Address { url: Url { login: login.clone(), own_login: true, database: 0, ..url }, ..self.clone() }
+    }
+
+    pub(super) fn look_ups(&self) -> &Rc<LookUps> {
+        &self.look_ups
     }
 
     pub(crate) fn deployment(&self) -> &Deployment {

@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 
 /// If a connection is silent for this long, the kernel sends a probe, and repeats the probe at this interval. If the
 /// peer acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
@@ -38,17 +38,9 @@ const FULL_BACKLOG: Duration = Duration::from_millis(5);
 /// # Errors
 /// The reason why the node cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
-    let mut stream = dial(address).await.map_err(|error| Fault::of_io(&error))?;
+    let mut stream = dial(address).await?;
     log_in(&mut stream, address).await?;
     Ok(stream)
-}
-
-/// Looks up the host of this address, if there is one.
-pub(super) async fn find(address: &Address) -> io::Result<()> {
-    match address.deployment() {
-        Deployment::Tcp(host) => look_up(host).await.map(drop),
-        _ => Ok(()),
-    }
 }
 
 /// Opens several connections to each IP address of the host, and returns the `run_id`s of the servers there. All
@@ -56,7 +48,7 @@ pub(super) async fn find(address: &Address) -> io::Result<()> {
 /// is empty if the address is no TCP host, or if no server tells its `run_id` by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
-    let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };
+    let Some(Ok(targets)) = within(deadline, address.look_ups().find(host)).await else { return BTreeSet::new() };
     let looks = targets.iter().flat_map(|&target| [target; LOOKS]);
     let met = join_all(looks.map(|target| within(deadline, run_id(address, host, target)))).await;
     met.into_iter().flatten().flatten().map(|(_, run_id)| run_id).collect()
@@ -72,13 +64,16 @@ async fn run_id(address: &Address, host: &Host, target: SocketAddr) -> Option<(S
     Some((stream, run_id))
 }
 
-async fn dial(address: &Address) -> io::Result<ServerStream> {
-    Ok(match address.deployment() {
-        Deployment::Tcp(host) => secured(tcp(host).await?, address, host).await?,
-        Deployment::Unix(path) => ServerStream::new(unix(path).await?, None),
-        Deployment::Local(directory) => ServerStream::new(local::connect(directory.as_deref()).await?, None),
-        Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(io::Error::other("not a single server")),
-    })
+async fn dial(address: &Address) -> Result<ServerStream, Fault> {
+    let opened = match address.deployment() {
+        Deployment::Tcp(host) => secured(tcp(address, host).await?, address, host).await,
+        Deployment::Unix(path) => unix(path).await.map(|stream| ServerStream::new(stream, None)),
+        Deployment::Local(directory) => {
+            local::connect(directory.as_deref()).await.map(|stream| ServerStream::new(stream, None))
+        }
+        Deployment::Sentinel { .. } | Deployment::Cluster(_) => Err(io::Error::other("not a single server")),
+    };
+    opened.map_err(|error| Fault::of_io(&error))
 }
 
 /// The stream to a host, over TLS if the address asks for it.
@@ -90,31 +85,27 @@ async fn secured(stream: TcpStream, address: &Address, host: &Host) -> io::Resul
     })
 }
 
-/// All addresses of the host.
-async fn look_up(host: &Host) -> io::Result<Vec<SocketAddr>> {
-    match host.name.parse() {
-        Ok(ip) => Ok(vec![SocketAddr::new(ip, host.port)]),
-        Err(_) => Ok(lookup_host((host.name.as_str(), host.port)).await?.collect()),
-    }
-}
-
 /// Tries all addresses of the host in parallel; the first that answers wins.
-async fn tcp(host: &Host) -> io::Result<TcpStream> {
-    let mut tries: FuturesUnordered<_> = look_up(host).await?.into_iter().map(TcpStream::connect).collect();
+async fn tcp(address: &Address, host: &Host) -> Result<TcpStream, Fault> {
+    let found = address.look_ups().find(host).await?;
+    let mut tries: FuturesUnordered<_> = found.into_iter().map(tcp_at).collect();
     let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
     while let Some(result) = tries.next().await {
         match result {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                let socket = SockRef::from(&stream);
-                socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
-                socket.set_tcp_user_timeout(Some(UNANSWERED))?;
-                return Ok(stream);
-            }
+            Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
-    Err(last)
+    Err(Fault::of_io(&last))
+}
+
+async fn tcp_at(target: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(target).await?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+    socket.set_tcp_user_timeout(Some(UNANSWERED))?;
+    Ok(stream)
 }
 
 async fn unix(path: &Path) -> io::Result<UnixStream> {

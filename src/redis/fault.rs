@@ -16,6 +16,8 @@ use std::time::Duration;
 pub(crate) enum Fault {
     /// No answer before the deadline.
     TimedOut,
+    /// No answer before the deadline, since the look-up of this host name has not ended.
+    LookUpTimedOut(String),
     /// The other nodes decided before this node answered.
     Slower,
     /// The other side closed the connection; a new connection may work at once.
@@ -142,6 +144,10 @@ impl Fault {
         }
     }
 
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Fault::TimedOut | Fault::LookUpTimedOut(_))
+    }
+
     /// True if a try over a new connection may succeed at once: the server has closed the old connection, could not be
     /// reached, is starting, or is no longer the primary.
     pub(crate) fn heals_soon(&self) -> bool {
@@ -163,6 +169,7 @@ impl Fault {
         matches!(
             self,
             Fault::TimedOut
+                | Fault::LookUpTimedOut(_)
                 | Fault::Slower
                 | Fault::Closed
                 | Fault::Exited(_)
@@ -203,6 +210,7 @@ impl Fault {
             Fault::Garbage(_) | Fault::TooLarge => (2, "is the address right?"),
             // A TLS port closes a plain connection. A plain port does not answer a TLS handshake.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
+            Fault::LookUpTimedOut(_) => (0, "do the name servers in /etc/resolv.conf answer?"),
             Fault::TimedOut => (
                 0,
                 "is the address right, with rediss:// for TLS or redis:// without? a slow network needs a longer --ttl",
@@ -224,6 +232,7 @@ impl fmt::Display for Fault {
                 }
             }
             Fault::TimedOut => f.write_str("timed out"),
+            Fault::LookUpTimedOut(name) => write!(f, "timed out looking up {}", escaped(name, 100)),
             Fault::Exited(log) => write!(f, "exited (see {log})"),
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),

@@ -9,6 +9,7 @@ mod fault;
 mod file_value;
 mod listen;
 mod local;
+mod look_up;
 mod node;
 mod reply;
 mod route;
@@ -107,7 +108,7 @@ impl Nodes {
 
     /// Sends one call to all nodes, in parallel. After each answer or fault, `patience` tells when the wait for the
     /// other nodes ends. The wait never goes on past `deadline`. A node that has not answered at the end of the wait
-    /// gets [`Fault::Slower`], or [`Fault::TimedOut`] if the deadline has passed.
+    /// gets [`Fault::Slower`], or a timeout if the deadline has passed.
     ///
     /// Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
@@ -145,6 +146,7 @@ impl Nodes {
         mut patience: impl FnMut(&Answers<A>) -> Boot,
     ) {
         let start = Boot::now();
+        let look_ups: Vec<_> = self.nodes.iter().map(Node::look_ups).collect();
         let asked = self.nodes.iter_mut().enumerate().filter_map(|(at, node)| Some((at, node, call(at)?)));
         let mut pending: FuturesUnordered<_> =
             asked.map(|(at, node, call)| async move { (at, node.ask(call, deadline).await) }).collect();
@@ -153,10 +155,10 @@ impl Nodes {
             answers.0[node] = Some(got);
             until = patience(answers).min(deadline);
         }
-        drop(pending);
-        let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
-        for (_, got) in answers.0.iter_mut().enumerate().filter(|(node, _)| call(*node).is_some()) {
-            got.get_or_insert_with(|| RequestOutcome { sent: start, answer: Err(silent.clone()) });
+        let is_late = deadline.passed();
+        for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, _)| call(*node).is_some()) {
+            let silent = || if is_late { look_ups[node].timed_out() } else { Fault::Slower };
+            got.get_or_insert_with(|| RequestOutcome { sent: start, answer: Err(silent()) });
         }
     }
 
@@ -169,13 +171,15 @@ impl Nodes {
         whom: impl Fn(usize) -> bool,
         deadline: Boot,
     ) -> Answers<Vec<Result<A, Fault>>> {
-        let silent = || RequestOutcome { sent: Boot::now(), answer: Err(Fault::TimedOut) };
+        let silent = |fault| RequestOutcome { sent: Boot::now(), answer: Err(fault) };
         let whom = &whom;
         let asked = self.nodes.iter_mut().enumerate().map(|(at, node)| async move {
-            match whom(at) {
-                true => Some(within(deadline, node.ask_many(calls)).await.unwrap_or_else(silent)),
-                false => None,
+            if !whom(at) {
+                return None;
             }
+            let look_ups = node.look_ups();
+            let answered = look_ups.within(deadline, async { Ok(node.ask_many(calls).await) }).await;
+            Some(answered.unwrap_or_else(silent))
         });
         Answers(join_all(asked).await)
     }
@@ -191,8 +195,8 @@ impl Nodes {
     ) -> Vec<Result<BTreeSet<String>, Fault>> {
         let (patience, name_of) = (self.timeout, &name_of);
         let asked = self.nodes.iter_mut().enumerate().map(|(at, node)| async move {
-            if failed.get(&at) == Some(&Fault::TimedOut) {
-                return Err(Fault::TimedOut);
+            if let Some(fault) = failed.get(&at).filter(|fault| fault.is_timeout()) {
+                return Err(fault.clone());
             }
             let (mut found, mut size) = (BTreeSet::new(), 0);
             let end = Boot::now() + patience * LISTING;

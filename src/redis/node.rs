@@ -4,6 +4,7 @@ use super::address::Address;
 use super::connect;
 use super::connection::{Connection, ScriptAnswer};
 use super::fault::Fault;
+use super::look_up::LookUps;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
 use super::script::{Call, Delivery, Script};
@@ -117,9 +118,13 @@ impl Node {
         &self.route
     }
 
+    pub(super) fn look_ups(&self) -> Rc<LookUps> {
+        Rc::clone(self.address().look_ups())
+    }
+
     /// The servers that have a part of the node's keys; a single `None` unless the node is a Cluster.
     pub(crate) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
-        in_time(self.timeout, self.route.masters()).await
+        self.look_ups().within(Boot::now() + self.timeout, self.route.masters()).await
     }
 
     /// Sends the next request to this server. None: the next connection looks the server up again.
@@ -188,13 +193,10 @@ impl Node {
         fault
     }
 
-    /// Connects and logs in, unless there is a connection. The fault tells whether a name server or the server hangs.
+    /// Connects and logs in, unless there is a connection.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
-        let server = self.server();
-        if within(Boot::now() + self.timeout, connect::find(&server)).await.is_none() {
-            return Err(Fault::Unreachable(format!("no name server tells the address of {server}")));
-        }
-        let connected = in_time(self.timeout, self.connect()).await;
+        let (look_ups, deadline) = (self.look_ups(), Boot::now() + self.timeout);
+        let connected = look_ups.within(deadline, self.connect()).await;
         self.record_outcome(connected).map(drop)
     }
 
@@ -212,7 +214,8 @@ impl Node {
     pub(crate) async fn command(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let mut command = Cmd::new();
         command.arg(words);
-        let answer = in_time(self.timeout, async {
+        let (look_ups, deadline) = (self.look_ups(), Boot::now() + self.timeout);
+        let answer = look_ups.within(deadline, async {
             let connection = self.connect().await?;
             connection.command(&command).await.map_err(|error| Fault::of(&error))
         });
@@ -242,7 +245,7 @@ impl Node {
             let Some(retry_at) = self.retry_at else { return std::future::pending().await };
             sleep_until(retry_at).await;
             self.retry_at = Some(Boot::now() + pause);
-            if in_time(self.timeout, self.connect()).await.is_ok() {
+            if within(Boot::now() + self.timeout, self.connect()).await.is_some_and(|opened| opened.is_ok()) {
                 return;
             }
         }
@@ -464,7 +467,14 @@ impl Node {
     /// primary. With `local:`, a closed connection becomes [`Fault::Exited`].
     fn record_outcome<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
-            Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::TooLarge | Fault::Unreachable(_)) => {
+            Err(
+                Fault::Closed
+                | Fault::TimedOut
+                | Fault::LookUpTimedOut(_)
+                | Fault::Garbage(_)
+                | Fault::TooLarge
+                | Fault::Unreachable(_),
+            ) => {
                 self.lose();
             }
             Err(fault) if fault.is_demotion() => {
@@ -481,11 +491,6 @@ impl Node {
             (fault, _) => fault,
         })
     }
-}
-
-/// The outcome of one request; [`Fault::TimedOut`] after `timeout`.
-async fn in_time<T>(timeout: Duration, request: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    within(Boot::now() + timeout, request).await.unwrap_or(Err(Fault::TimedOut))
 }
 
 fn read<A: FromReply>(value: Value) -> Result<A, Fault> {

@@ -2,7 +2,9 @@
 
 use super::files::find_command;
 use nix::errno::Errno;
+use nix::libc;
 use nix::unistd::{Uid, gethostname};
+use std::ffi::{c_char, c_int};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,31 @@ pub(crate) fn machine() -> io::Result<String> {
     };
     let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     Ok(Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned))
+}
+
+/// In a static program, makes the C library look up host names in /etc/hosts and by DNS alone: both are built in. All
+/// else that /etc/nsswitch.conf may name is a shared library of this machine, made for this machine's C library. The
+/// static program has another C library, and often crashes as soon as it loads such a library.
+///
+/// # Errors
+/// The system's error, for lack of memory.
+#[cfg(target_env = "gnu")]
+pub(crate) fn look_up_names_alone() -> io::Result<()> {
+    unsafe extern "C" {
+        /// From nss.h of glibc.
+        fn __nss_configure_lookup(database: *const c_char, services: *const c_char) -> c_int;
+    }
+    // SAFETY: getauxval reads plain data. The C library copies the two strings, and takes a lock for the change.
+    let done = unsafe {
+        let has_loader = libc::getauxval(libc::AT_BASE) != 0;
+        if has_loader { 0 } else { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) }
+    };
+    Errno::result(done).map_or_else(|errno| Err(errno.into()), |_| Ok(()))
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn look_up_names_alone() -> io::Result<()> {
+    Ok(())
 }
 
 /// The user's name from /etc/passwd, else the number. A lookup by libnss would crash a static program, and may use the

@@ -1,9 +1,7 @@
-//! The server and the key of a lock: URLs, host names, prefixes, and the order of flags and variables.
+//! The server and the key of a lock: URLs, prefixes, and the order of flags and variables.
 
-use crate::support::{Directory, Redis, SOON, Test, acquire, eventually, like, redlock, release};
-use std::net::{TcpListener, UdpSocket};
-use std::path::Path;
-use std::process::Command;
+use crate::support::{Redis, Test, acquire, like, redlock, release};
+use std::net::TcpListener;
 
 #[test]
 fn the_key_is_prefix_and_name() {
@@ -82,92 +80,6 @@ fn a_url_may_be_a_socket_a_port_and_a_database() {
         assert_eq!(value.as_ref(), Some(&token), "{url}");
         release(url.as_str(), "backup", &token);
     }
-}
-
-/// A call of redlock in a mount namespace that has this file in /etc. None if the machine allows no mount namespace.
-fn with_file_of_etc(file: &Path, url: &str, arguments: &[&str]) -> Option<Test> {
-    let options = if nix::unistd::geteuid().is_root() { "-m" } else { "-rm" };
-    let mount = "mount --bind \"$0\" /etc/$(basename \"$0\")";
-    let script = format!("{mount} && exec redlock \"$@\"");
-    let program = |script| [options, "sh", "-c", script, file.to_str().unwrap()];
-    let probe = Command::new("unshare").args(program(mount)).output().unwrap();
-    if !probe.status.success() {
-        eprintln!("not tried: this machine lets nobody make a namespace of mounts");
-        return None;
-    }
-    Some(Test::program(url, "unshare").args(program(&script)).args(arguments))
-}
-
-#[test]
-fn a_host_with_several_addresses_is_reached_by_any_of_them() {
-    let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
-    let hosts = directory.path().join("hosts");
-    let port = redis.address().rsplit_once(':').unwrap().1.to_owned();
-    for addresses in [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "::1"]] {
-        std::fs::write(&hosts, addresses.map(|address| format!("{address} several\n")).concat()).unwrap();
-        let url = format!("redis://several:{port}");
-        let Some(test) = with_file_of_etc(&hosts, &url, &["run", "-q", "--name", "backup", "--", "true"]) else {
-            return;
-        };
-        test.run();
-    }
-}
-
-#[test]
-fn doctor_finds_a_host_whose_addresses_are_several_servers() {
-    let (one, directory) = (Redis::with_tcp(&[]), Directory::new());
-    let port = one.port().to_string();
-    let _other = Redis::with(&["--bind", "127.0.0.2", "--port", &port]);
-    let hosts = directory.path().join("hosts");
-    for addresses in [&["127.0.0.1"][..], &["127.0.0.1", "127.0.0.2"]] {
-        std::fs::write(&hosts, addresses.iter().map(|address| format!("{address} several\n")).collect::<String>())
-            .unwrap();
-        let url = format!("redis://several:{port}");
-        let Some(test) = with_file_of_etc(&hosts, &url, &["doctor", "-v"]) else { return };
-        let said = test.any_end().text();
-        assert_eq!(
-            said.contains("identity: connections to this address reach different servers"),
-            addresses.len() > 1,
-            "{said}"
-        );
-    }
-}
-
-#[test]
-fn a_name_is_looked_up_again_for_each_connection() {
-    let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
-    let hosts = directory.file("hosts", "127.0.0.1 moving\n");
-    let url = format!("redis://moving:{}", redis.address().rsplit_once(':').unwrap().1);
-    let arguments = ["run", "-q", "--name", "backup", "--ttl", "4s", "--", "sleep", "5"];
-    let Some(test) = with_file_of_etc(&hosts, &url, &arguments) else { return };
-    let job = test.spawn();
-    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
-    std::fs::write(&hosts, "127.0.0.3 moving\n").unwrap();
-    redis.command(&["CONFIG", "SET", "bind", "127.0.0.3"]);
-    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    job.finish();
-    assert!(!redis.exists("redlock:backup"));
-}
-
-#[test]
-fn a_name_server_that_hangs_is_not_waited_for() {
-    let Ok(silent) = UdpSocket::bind("127.0.0.77:53") else {
-        return eprintln!("not tried: this user may not stand in for a name server");
-    };
-    let directory = Directory::new();
-    let file = directory.file("resolv.conf", "nameserver 127.0.0.77\noptions timeout:30\n");
-    let url = "redis://slow.example.com";
-    for arguments in [&["acquire", "--name", "backup"][..], &["run", "--name", "backup", "--", "echo", "started"]] {
-        let arguments = [&["--node-timeout", "300ms"], arguments].concat();
-        let Some(test) = with_file_of_etc(&file, url, &arguments) else { return };
-        let finished = test.fails(69, ["slow.example.com:6379 timed out"]).run();
-        assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
-    }
-    let Some(test) = with_file_of_etc(&file, url, &["doctor", "--node-timeout", "300ms"]) else { return };
-    let said = test.status(69).text();
-    assert!(said.contains("no name server tells the address of slow.example.com:6379"), "{said}");
-    silent.set_nonblocking(true).unwrap();
-    assert!(silent.recv(&mut [0; 512]).is_ok(), "it was asked");
 }
 
 #[test]

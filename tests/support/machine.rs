@@ -1,11 +1,13 @@
 //! The machine around a call: busy cores, full pipes and terminals, random numbers, Python's modules, namespaces.
 
+use super::Test;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -128,4 +130,16 @@ pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
         eprintln!("not tried: this machine allows no namespace");
     }
     probe.status.success().then_some(options)
+}
+
+/// This call, with redlock in its PATH and this URL of a server, in a mount namespace that has these files in /etc. None
+/// if this machine does not allow the namespace.
+pub(crate) fn with_etc(url: &str, files: &[&Path], call: &[&str]) -> Option<Test> {
+    let options = namespace(&["-m"])?;
+    let mounts: String = files
+        .iter()
+        .map(|file| format!("mount --bind '{}' '/etc/{}' && ", file.display(), file.file_name().unwrap().display()))
+        .collect();
+    let script = format!("{mounts}exec \"$@\"");
+    Some(Test::program(url, "unshare").args(options).args(["sh", "-c", &script, "sh"]).args(call))
 }

@@ -30,7 +30,7 @@ mod tls;
 pub(crate) use chance::Chance;
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test, redlock};
-pub(crate) use compiled::compiled;
+pub(crate) use compiled::{compiled, static_binary};
 pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
@@ -40,7 +40,7 @@ pub(crate) use lock::{
     key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status,
     teach_scripts,
 };
-pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds};
+pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds, with_etc};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use needs::{cannot_start, needs};
 pub(crate) use network::Network;

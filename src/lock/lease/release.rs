@@ -162,7 +162,7 @@ impl Lock {
             for (node, fault) in answers.faults() {
                 faults[node] = Some(fault.clone());
             }
-            let is_silent = answers.faults().any(|(_, fault)| matches!(fault, Fault::TimedOut | Fault::Slower));
+            let is_silent = answers.faults().any(|(_, fault)| fault.is_timeout() || *fault == Fault::Slower);
             let hopeless = answers.faults().filter(|(_, fault)| fault.is_final()).count() + quorum > count;
             // A node whose connection has broken gets the release once more, even if the others have decided.
             let is_cut = is_silent || answers.faults().any(|(_, fault)| *fault == Fault::Closed);

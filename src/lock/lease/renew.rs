@@ -8,7 +8,7 @@ use crate::lock::votes::recreate;
 use crate::lock::votes::recreate::{Judgement, NodeReport, Round};
 use crate::lock::wire::answer::{Answer, Outcome};
 use crate::lock::{Lock, scripts};
-use crate::redis::{Answers, Call, Fault};
+use crate::redis::{Answers, Call};
 use crate::sys::clock::Boot;
 use crate::text::safe;
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ impl Lock {
         }
         let mut faults: Vec<String> =
             answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node))).collect();
-        let silent = !faults.is_empty() && answers.faults().all(|(_, fault)| *fault == Fault::TimedOut);
+        let silent = !faults.is_empty() && answers.faults().all(|(_, fault)| fault.is_timeout());
         if faults.is_empty() && lost {
             return Renewal::TooLate;
         }

@@ -79,7 +79,7 @@ impl BatchQuery<'_> {
         &mut self,
         calls: &[Call],
     ) -> Result<Vec<ByNode<A>>, Error> {
-        let is_asked = |node| self.faults.get(&node) != Some(&Fault::TimedOut);
+        let is_asked = |node| !self.faults.get(&node).is_some_and(Fault::is_timeout);
         let deadline = self.locks.nodes.deadline();
         let answers: Answers<Vec<Result<A, Fault>>> = self.locks.nodes.ask_many(calls, is_asked, deadline).await;
         self.faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
