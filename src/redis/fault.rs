@@ -1,6 +1,6 @@
 //! The faults of a node. The words of a fault follow the name of the node: "10.0.0.1:6379 timed out".
 
-use super::tls;
+use super::distrust;
 use super::url::Host;
 use crate::sys::host;
 use crate::text::{escaped, human, reason, shell_quoted};
@@ -43,8 +43,7 @@ pub(crate) enum Fault {
     /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
     /// fields are the code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
-    /// One side of a TLS connection does not trust the other side. The fields are the reason, in rustls' words, and the
-    /// advice.
+    /// One side of a TLS connection does not trust the other side. The fields are the reason and the advice.
     TlsFailure(String, &'static str),
     /// A helper key of the lock is of the wrong type. The field is the key.
     WrongType(String),
@@ -62,8 +61,11 @@ impl Fault {
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
-        if let Some((why, advice)) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
-            return Fault::TlsFailure(why, advice);
+        if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            return match distrust::meaning(error) {
+                (why, Some(advice)) => Fault::TlsFailure(why, advice),
+                (why, None) => Fault::Unreachable(why),
+            };
         }
         match error.kind() {
             FileTooLarge => Fault::TooLarge,

@@ -5,6 +5,7 @@ mod address;
 mod cluster;
 mod connect;
 mod connection;
+mod distrust;
 mod fault;
 mod file_value;
 mod listen;

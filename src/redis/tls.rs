@@ -1,18 +1,22 @@
-//! TLS: the certificates to trust and to show, and messages for failed handshakes.
+//! TLS: the certificates to trust and to show, and the handshake.
 
+use super::distrust;
 use super::file_value::{FileValue, Unusable, read};
 use super::url::Host;
-use crate::text::escaped;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, InvalidMessage, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 /// A TLS configuration. `ca`: the file (PEM) of the certificates to trust; None: the system's certificates, which are
 /// read once. `identity`: the files (PEM) of a certificate and its key, for servers that ask for a certificate; None:
@@ -27,23 +31,25 @@ pub(crate) fn client(
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
     let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
     FileValue::new(files.cloned().collect(), move || {
-        let roots = match &ca {
-            Some(path) => Arc::new(roots(path)?),
-            None => Arc::clone(&system),
+        let trusted = match &ca {
+            Some(path) => Trusted::only(path)?,
+            None => Trusted::new(Arc::clone(&system), Vec::new())?,
         };
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-        let builder = builder.with_root_certificates(roots);
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted));
         let config = match &identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let chain = certificates(certificate)?;
-                let config = builder.with_client_auth_cert(chain, secret(key)?);
-                config.map_err(|error| match error.to_string() {
-                    why if why.contains("UnsupportedCertVersion") => {
-                        unusable(certificate, "it is an X.509 certificate of version 1; issue one of version 3")
+                let config = builder.with_client_auth_cert(certificates(certificate)?, secret(key)?);
+                config.map_err(|error| match error {
+                    Error::InconsistentKeys(_) => {
+                        unusable(key, format!("it is not the key of {}", certificate.display()))
                     }
-                    why => unusable(key, format!("{why} ({})", certificate.display())),
+                    Error::InvalidCertificate(_) => {
+                        unusable(certificate, "it is no X.509 certificate of version 3; issue one of version 3")
+                    }
+                    _ => unusable(key, "it is no RSA, ECDSA or Ed25519 key that redlock can use"),
                 })?
             }
         };
@@ -60,12 +66,74 @@ fn system_roots() -> Result<RootCertStore, String> {
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, Unusable> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| unusable(path, error))?;
+/// The certificates that are trusted: those of issuers, and those of servers themselves.
+#[derive(Debug)]
+struct Trusted {
+    issuers: Arc<WebPkiServerVerifier>,
+    themselves: Vec<CertificateDer<'static>>,
+}
+
+impl Trusted {
+    /// Only the certificates in this file. Each may be an issuer's, or a server's own: many servers show a certificate
+    /// that they have issued for themselves.
+    fn only(path: &Path) -> Result<Trusted, Unusable> {
+        let (mut roots, themselves) = (RootCertStore::empty(), certificates(path)?);
+        for certificate in themselves.iter().cloned() {
+            roots.add(certificate).map_err(|error| unusable(path, distrust::meaning(&error).0))?;
+        }
+        Trusted::new(Arc::new(roots), themselves)
     }
-    Ok(roots)
+
+    fn new(roots: Arc<RootCertStore>, themselves: Vec<CertificateDer<'static>>) -> Result<Trusted, Unusable> {
+        let issuers = WebPkiServerVerifier::builder_with_provider(roots, Arc::new(ring::default_provider())).build();
+        Ok(Trusted { issuers: issuers.map_err(|error| error.to_string())?, themselves })
+    }
+}
+
+impl ServerCertVerifier for Trusted {
+    /// A certificate that is trusted itself need not be for this name, or for servers. But it may have expired.
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        use CertificateError::{BadEncoding, Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+        if !self.themselves.iter().any(|own| own == shown) {
+            return self.issuers.verify_server_cert(shown, chain, name, ocsp, now);
+        }
+        // Without a chain, an error about the time is about this certificate. webpki looks at the time first.
+        match self.issuers.verify_server_cert(shown, &[], name, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                why @ (BadEncoding | Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }),
+            )) => Err(why.into()),
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.issuers.verify_tls12_signature(message, shown, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.issuers.verify_tls13_signature(message, shown, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.issuers.supported_verify_schemes()
+    }
 }
 
 /// The private key in a file.
@@ -94,7 +162,8 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> String {
 fn in_pem(error: &pem::Error, what: &str) -> String {
     match error {
         pem::Error::NoItemsFound => format!("it has no {what} in PEM"),
-        error => format!("not PEM: {error}"),
+        pem::Error::MissingSectionEnd { .. } => "not PEM: it has no end".to_owned(),
+        _ => "not PEM: it is damaged".to_owned(),
     }
 }
 
@@ -106,28 +175,4 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     let name = host.name.strip_suffix('.').unwrap_or(&host.name).to_owned();
     let name = ServerName::try_from(name).map_err(|_| io::Error::other("not a valid TLS server name"))?;
     TlsConnector::from(with).connect(name, stream).await
-}
-
-/// The text and the advice for an error that comes from a lack of trust. None for other errors, which may pass. An open
-/// connection may fail like this, too: some servers reject the client's certificate only after the handshake.
-pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
-    let advice = match error {
-        Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => "use redis:// for a plain port",
-        Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            // TLS 1.2 has no alert of its own for a missing certificate.
-            | AlertDescription::HandshakeFailure
-            | AlertDescription::ProtocolVersion,
-        ) => "check --tls-cert and --tls-key",
-        _ => return None,
-    };
-    Some((escaped(&error.to_string(), 300), advice))
 }

@@ -29,6 +29,11 @@ impl Authority {
         self.0.path().join("ca.pem")
     }
 
+    /// The authority's own certificate, with its key.
+    pub(crate) fn own(&self) -> Certificate {
+        Certificate { certificate: self.certificate(), key: self.certificate().with_extension("key") }
+    }
+
     /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name). The certificate is valid for this
     /// many days from now. If `days` is negative, the certificate has expired.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
