@@ -12,12 +12,14 @@ use crate::sys::wait::within;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use nix::errno::Errno;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, Value};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -65,15 +67,16 @@ async fn run_id(address: &Address, host: &Host, target: SocketAddr) -> Option<(S
 }
 
 async fn dial(address: &Address) -> Result<ServerStream, Fault> {
-    let opened = match address.deployment() {
-        Deployment::Tcp(host) => secured(tcp(address, host).await?, address, host).await,
-        Deployment::Unix(path) => unix(path).await.map(|stream| ServerStream::new(stream, None)),
-        Deployment::Local(directory) => {
-            local::connect(directory.as_deref()).await.map(|stream| ServerStream::new(stream, None))
+    let unix = match address.deployment() {
+        Deployment::Tcp(host) => {
+            let secured = secured(tcp(address, host).await?, address, host).await;
+            return secured.map_err(|error| Fault::of_io(&error));
         }
+        Deployment::Unix(path) => unix(path).await,
+        Deployment::Local(directory) => local::connect(directory.as_deref()).await,
         Deployment::Sentinel { .. } | Deployment::Cluster(_) => Err(io::Error::other("not a single server")),
     };
-    opened.map_err(|error| Fault::of_io(&error))
+    unix.map(|stream| ServerStream::new(stream, None)).map_err(|error| Fault::of_connect(&error))
 }
 
 /// The stream to a host, over TLS if the address asks for it.
@@ -89,14 +92,16 @@ async fn secured(stream: TcpStream, address: &Address, host: &Host) -> io::Resul
 async fn tcp(address: &Address, host: &Host) -> Result<TcpStream, Fault> {
     let found = address.look_ups().find(host).await?;
     let mut tries: FuturesUnordered<_> = found.into_iter().map(tcp_at).collect();
-    let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
+    let mut faults = Vec::new();
     while let Some(result) = tries.next().await {
         match result {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+            Err(error) => faults.push(Fault::of_connect(&error)),
         }
     }
-    Err(Fault::of_io(&last))
+    // An address that may work later counts more than one that never will.
+    let fault = faults.into_iter().min_by_key(Fault::is_final);
+    Err(fault.unwrap_or_else(|| Fault::Unreachable("its name has no address".to_owned())))
 }
 
 async fn tcp_at(target: SocketAddr) -> io::Result<TcpStream> {
@@ -112,9 +117,17 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(FULL_BACKLOG).await,
+            // The kernel does not tell a file that is no socket from a socket without a server.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_other_file(path) => {
+                return Err(Errno::ENOTSOCK.into());
+            }
             connected => return connected,
         }
     }
+}
+
+fn is_other_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.file_type().is_socket())
 }
 
 /// AUTH and SELECT, if the address asks for them, in at most one round trip.

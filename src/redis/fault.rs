@@ -4,6 +4,7 @@ use super::distrust;
 use super::url::Host;
 use crate::sys::host;
 use crate::text::{escaped, human, reason, shell_quoted};
+use nix::errno::Errno;
 use redis::RedisError;
 use std::borrow::Cow;
 use std::fmt;
@@ -37,8 +38,8 @@ pub(crate) enum Fault {
     /// The node answers, but cannot serve now: it is loading, out of memory or read-only, say. The fields are the code
     /// of the error, and the server's text. If the code is empty, the text is redlock's own.
     CannotServe(String, String),
-    /// The node refuses for good, because of the password or the ACL, say. The fields are the code of a [`Meaning`] and
-    /// the server's text.
+    /// The node refuses for good, because of the password or the ACL, say. Or this machine refuses to connect. The
+    /// fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
     /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
     /// fields are the code of a [`Meaning`] and the server's text.
@@ -75,6 +76,17 @@ impl Fault {
                 let why = reason(error).to_lowercase();
                 Fault::Unreachable(escaped(why.trim_start_matches("failed to lookup address information: "), 200))
             }
+        }
+    }
+
+    /// The fault of a connection that this machine did not open. [`OF_THIS_MACHINE`] are final.
+    pub(super) fn of_connect(error: &io::Error) -> Fault {
+        // std checks the length of a socket's path itself.
+        let is_too_long = error.raw_os_error().is_none() && error.kind() == io::ErrorKind::InvalidInput;
+        let errno = if is_too_long { Errno::ENAMETOOLONG } else { Errno::from_raw(error.raw_os_error().unwrap_or(0)) };
+        match OF_THIS_MACHINE.iter().find(|(known, _)| *known == errno) {
+            Some((_, code)) => Fault::Refused((*code).to_owned(), String::new()),
+            None => Fault::of_io(error),
         }
     }
 
@@ -283,14 +295,27 @@ const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// An error reply and its meaning:
+/// The errors of connect(2) that no waiting ends, each with the code of its [`Meaning`].
+const OF_THIS_MACHINE: [(Errno, &str); 9] = [
+    (Errno::EACCES, "EACCES"),
+    (Errno::EPERM, "EPERM"),
+    (Errno::ENAMETOOLONG, "ENAMETOOLONG"),
+    (Errno::ENOTSOCK, "ENOTSOCK"),
+    (Errno::EPROTOTYPE, "EPROTOTYPE"),
+    (Errno::ENOTDIR, "ENOTDIR"),
+    (Errno::ELOOP, "ELOOP"),
+    (Errno::EAFNOSUPPORT, "EAFNOSUPPORT"),
+    (Errno::EINVAL, "EINVAL"),
+];
+
+/// An error reply, or an error of [`OF_THIS_MACHINE`], and its meaning:
 /// 1. the code of the error; for ERR the first words of the text;
 /// 2. the fault;
 /// 3. the words that follow the name of the node; empty if the server's own words are better;
 /// 4. the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
-const MEANINGS: [Meaning; 27] = {
+const MEANINGS: [Meaning; 36] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     [
         (TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
@@ -342,6 +367,20 @@ const MEANINGS: [Meaning; 27] = {
         ("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
         ("WRONGPASS", Refused, "rejected this user and password", "check both"),
         ("AUTH <password> called", Refused, "uses no password, but one was given", "remove the password"),
+        (
+            "EACCES",
+            Refused,
+            "may not be connected to by this user",
+            "let this user into its directory, and write to its socket (unixsocketperm)",
+        ),
+        ("EPERM", Refused, "may not be connected to on this machine", "check this machine's firewall and sandbox"),
+        ("ENAMETOOLONG", Refused, "has too long a path: a socket's has at most 107 bytes", "use a shorter path"),
+        ("ENOTSOCK", Refused, "is not a socket", "check --redis and the server's unixsocket"),
+        ("EPROTOTYPE", Refused, "is a socket of another kind", "check --redis and the server's unixsocket"),
+        ("ENOTDIR", Refused, "has a file in its path where a directory should be", "check --redis"),
+        ("ELOOP", Refused, "is behind symbolic links that lead in a circle", "check --redis"),
+        ("EAFNOSUPPORT", Refused, "has an address of a kind that this machine lacks", "use an IPv4 address"),
+        ("EINVAL", Refused, "has an address that nobody can connect to", "check --redis"),
         (
             "DENIED",
             Refused,
@@ -411,8 +450,33 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_connect_is_final_if_no_waiting_ends_it() {
+        let fault = |errno: Errno| Fault::of_connect(&io::Error::from_raw_os_error(errno as i32));
+        for errno in OF_THIS_MACHINE.map(|(errno, _)| errno) {
+            assert!(fault(errno).is_final() && fault(errno).to_string().ends_with(&format!(" ({errno:?})")), "{errno}");
+            assert!(!fault(errno).for_now().is_final(), "{errno}");
+        }
+        for errno in [
+            Errno::ECONNREFUSED,
+            Errno::ECONNRESET,
+            Errno::ENOENT,
+            Errno::ETIMEDOUT,
+            Errno::ENETUNREACH,
+            Errno::ENETDOWN,
+            Errno::EHOSTUNREACH,
+            Errno::EADDRNOTAVAIL,
+            Errno::EAGAIN,
+            Errno::EMFILE,
+            Errno::EIO,
+        ] {
+            assert!(!fault(errno).is_final(), "{errno}");
+        }
+        let too_long = std::os::unix::net::UnixStream::connect("/x".repeat(100)).expect_err("too long");
+        assert_eq!(Fault::of_connect(&too_long), fault(Errno::ENAMETOOLONG));
+    }
+
+    #[test]
     fn a_shortage_of_this_machine_is_no_fault_of_the_server() {
-        use nix::errno::Errno;
         for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
             let fault = Fault::of_io(&io::Error::from_raw_os_error(errno as i32));
             assert!(matches!(fault, Fault::Shortage(_)), "{errno}");

@@ -1,14 +1,11 @@
 //! redlock has no right to read redlock.conf, or another user may have written it: this is no failure if flags or
 //! variables name the nodes. A password file may be a pipe or a terminal.
 
-use crate::support::{Redis, Test, acquire, any, message, redlock, when};
+use crate::support::{Redis, Test, UNPRIVILEGED, acquire, any, message, redlock, when};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Options of setpriv that give up root's privileges, so that the mode of a file counts; the user is still root.
-const UNPRIVILEGED: [&str; 3] = ["--bounding-set=-all", "--inh-caps=-all", "--securebits=+noroot"];
 
 /// Writes a file that nobody may read.
 fn unreadable(path: &Path) {

@@ -1,11 +1,15 @@
 //! Servers that refuse, hang, drip, lie or go away in the middle. A call that cannot do its work ends in time, says why
-//! in one clear line, and leaves nothing behind. Its status is 69. (Some servers' errors have the status 64 or 78.) A
-//! running job goes on over a new connection, or is dead before its lease can expire.
+//! in one clear line, and leaves nothing behind. Its status is 69. (Some servers' errors, and some of this machine's, have
+//! the status 64 or 78.) A running job goes on over a new connection, or is dead before its lease can expire.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, eventually, free_port, in_the_end, is_renewed,
-    job, loss, message, ms, redlock, release, teach_scripts, when,
+    Directory, Line, Mode, Proxy, Redis, SOON, Test, Tls, UNPRIVILEGED, Where, acquire, alive, eventually, free_port,
+    in_the_end, is_renewed, job, loss, message, ms, redlock, release, teach_scripts, when,
 };
+use nix::libc;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 /// The node timeout of these tests. With this timeout a call takes at most `AT_MOST`, even on a busy machine. The call
@@ -53,6 +57,39 @@ fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) +
             scope.spawn(move || check(case));
         }
     });
+}
+
+/// Paths and permissions that no waiting mends: a call ends at once, even one that may wait for hours.
+#[test]
+fn what_this_machine_refuses_for_good_ends_a_wait() {
+    let (redis, directory) = (Redis::start(), Directory::new());
+    let here = |name: &str| directory.path().join(name).display().to_string();
+    directory.file("file", "");
+    let _datagrams = UnixDatagram::bind(here("datagrams")).unwrap();
+    symlink("circle", here("circle")).unwrap();
+    let socket = redis.socket();
+    symlink(&socket, here("closed")).unwrap();
+    let too_long = format!("unix:///{}", "x".repeat(200));
+    let wait = ["run", "backup", "--wait", "2h", "--", "echo", "started"];
+    for (path, why, advice) in [
+        (here("file"), "is not a socket (ENOTSOCK)", "check --redis"),
+        (here(""), "is not a socket (ENOTSOCK)", "check --redis"),
+        (here("datagrams"), "is a socket of another kind (EPROTOTYPE)", "unixsocket"),
+        (here("file/socket"), "has a file in its path", "check --redis"),
+        (here("circle"), "in a circle (ELOOP)", "check --redis"),
+    ] {
+        Test::new(format!("unix://{path}").as_str()).args(wait).fails(78, [why, advice]).run();
+    }
+    Test::new(too_long.as_str()).args(wait).fails(78, ["at most 107 bytes (ENAMETOOLONG)", "shorter"]).run();
+    let sandboxed = Test::new(&redis).args(wait).refusing(libc::SYS_connect);
+    sandboxed.fails(78, ["may not be connected to on this machine (EPERM)", "sandbox"]).run();
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o000)).unwrap();
+    for line in ["status", "acquire backup --wait 2h", "run backup --wait 2h -- echo started"] {
+        let is_root = nix::unistd::geteuid().is_root();
+        let as_user: &[&str] = if is_root { &UNPRIVILEGED } else { &[] };
+        let test = Test::program(&redis, if is_root { "setpriv" } else { "env" }).args(as_user).arg("redlock");
+        test.args(line.split(' ')).fails(78, ["may not be connected to by this user (EACCES)", "unixsocketperm"]).run();
+    }
 }
 
 #[test]

@@ -143,3 +143,6 @@ pub(crate) fn with_etc(url: &str, files: &[&Path], call: &[&str]) -> Option<Test
     let script = format!("{mounts}exec \"$@\"");
     Some(Test::program(url, "unshare").args(options).args(["sh", "-c", &script, "sh"]).args(call))
 }
+
+/// Options of setpriv that give up root's privileges, so that the mode of a file counts; the user is still root.
+pub(crate) const UNPRIVILEGED: [&str; 3] = ["--bounding-set=-all", "--inh-caps=-all", "--securebits=+noroot"];

@@ -40,7 +40,9 @@ pub(crate) use lock::{
     key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status,
     teach_scripts,
 };
-pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds, with_etc};
+pub(crate) use machine::{
+    Busy, UNPRIVILEGED, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds, with_etc,
+};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use needs::{cannot_start, needs};
 pub(crate) use network::Network;
