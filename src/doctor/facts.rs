@@ -152,7 +152,7 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
         let sent = Boot::now();
         // A refusal shows the round trip, too.
         match node.command(&["TIME"]).await {
-            Err(fault) if !is_untold(&fault) => return Err(fault),
+            Err(fault) if !fault.is_absence() => return Err(fault),
             told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),
         }
     }
@@ -194,7 +194,7 @@ fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
 pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Problem> {
     match answer {
         Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),
-        Err(fault) if is_untold(&fault) => Ok(vec!["eval".to_owned()]),
+        Err(fault @ Fault::Refused(..)) if fault.is_absence() => Ok(vec!["eval".to_owned()]),
         Err(Fault::CannotServe(_, detail)) if detail.contains("near '#'") => Err(Harm::Unknown.problem(
             "before Redis 7 a server cannot be asked what a user may do",
             "try it: redlock run doctor -- true",
@@ -207,9 +207,4 @@ pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Proble
             Err(Harm::NoVote.problem(&format!("refuses writes ({fault}): no lock can be taken"), &advice))
         }
     }
-}
-
-/// True if the server answers that it does not know the command, or that the user may not run the command.
-fn is_untold(fault: &Fault) -> bool {
-    matches!(fault, Fault::Refused(code, detail) if code == "NOPERM" || detail.contains("unknown command"))
 }

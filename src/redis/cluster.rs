@@ -66,7 +66,7 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {
         Ok((masters, _)) => masters.into_iter().take(REMEMBERED).collect(),
-        Err(Fault::Refused(..)) => Vec::new(),
+        Err(fault) if fault.is_absence() => Vec::new(),
         Err(fault) => return Err(fault),
     };
     Ok(ClusterSocket { server: seed.clone(), socket, masters })

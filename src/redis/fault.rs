@@ -1,6 +1,7 @@
 //! The faults of a node. The words of a fault follow the name of the node: "10.0.0.1:6379 timed out".
 
 use super::distrust;
+use super::script::Script;
 use super::url::Host;
 use crate::sys::host;
 use crate::text::{escaped, human, reason, shell_quoted};
@@ -122,6 +123,16 @@ impl Fault {
         }
     }
 
+    /// The same fault, in a call of this script: an error inside a script does not name the command that is missing.
+    pub(super) fn in_script(self, script: &Script) -> Fault {
+        match self {
+            Fault::Refused(code, text) if code == UNKNOWN_IN_SCRIPT => {
+                Fault::Refused(code, format!("{text}; this script calls {}", script.commands().join(", ")))
+            }
+            fault => fault,
+        }
+    }
+
     /// The same fault, but temporary. This is for a node that has let redlock in before: its password or certificate
     /// may be changing just now.
     pub(super) fn for_now(self) -> Fault {
@@ -152,7 +163,7 @@ impl Fault {
     pub(super) fn is_of_one_lock(&self) -> bool {
         match self {
             Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
-                [WRONG_TYPE, "NOPERM", "ERR"].contains(&code.as_str())
+                [WRONG_TYPE, NOPERM, "ERR"].contains(&code.as_str())
             }
             fault => matches!(fault, Fault::TooLarge | Fault::WrongType(_)),
         }
@@ -190,6 +201,20 @@ impl Fault {
                 | Fault::Unreachable(_)
                 | Fault::Unconfirmed(..)
         )
+    }
+
+    /// True if the server, or a proxy before it, does not have the command, in whatever words, or if this user may not
+    /// run it.
+    pub(crate) fn is_absence(&self) -> bool {
+        match self {
+            Fault::Refused(code, _) => code == UNKNOWN || code == NOPERM,
+            fault => matches!(fault, Fault::CannotServe(code, _) if code == "ERR"),
+        }
+    }
+
+    /// True if the server does not know the command.
+    pub(super) fn is_unknown_command(&self) -> bool {
+        matches!(self, Fault::Refused(code, _) if code == UNKNOWN)
     }
 
     /// True if waiting cannot help: the node refuses redlock for good, or its address is wrong.
@@ -279,7 +304,7 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
         // This `code` is the first words of the server's text. `detail` has the whole text, so `code` is not shown.
         _ => f.write_str("refused: ")?,
     }
-    f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
+    f.write_str(escaped(detail, 400).trim_end_matches(['.', ' ']))
 }
 
 const TLS: &str = "failed the TLS handshake";
@@ -292,6 +317,11 @@ const NO_UPTIME: &str = "no uptime";
 const CIRCLE: &str = "MOVED in a circle";
 /// The first words of the error by which a server tells that it is in no Cluster.
 const NO_CLUSTER: &str = "This instance has cluster support";
+/// The first words of the error about a command that the server does not know.
+const UNKNOWN: &str = "unknown command";
+/// The code of the same error inside a script.
+const UNKNOWN_IN_SCRIPT: &str = "unknown command in a script";
+const NOPERM: &str = "NOPERM";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
@@ -315,7 +345,7 @@ const OF_THIS_MACHINE: [(Errno, &str); 9] = [
 /// 4. the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
-const MEANINGS: [Meaning; 36] = {
+const MEANINGS: [Meaning; 37] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     [
         (TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
@@ -351,13 +381,14 @@ const MEANINGS: [Meaning; 36] = {
             "is not a service that this Sentinel knows",
             "check the name behind the / in --redis; SENTINEL MASTERS lists them",
         ),
+        (UNKNOWN_IN_SCRIPT, Refused, "", "redlock needs these commands: do not rename or disable them"),
         (
-            "unknown command",
+            UNKNOWN,
             Refused,
             "",
             "redlock needs this command: do not rename or disable it; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
-        ("NOPERM", Refused, "", "redlock doctor prints the ACL rule it needs"),
+        (NOPERM, Refused, "", "redlock doctor prints the ACL rule it needs"),
         (
             NO_UPTIME,
             Refused,
@@ -417,9 +448,10 @@ fn classified(code: &str, detail: &str) -> Fault {
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {
         Some((met, fault, ..)) => fault((*met).to_owned(), text),
         None if text.contains("ACL failure") || text.contains("The user executing the script") => {
-            Fault::Refused("NOPERM".to_owned(), text)
+            Fault::Refused(NOPERM.to_owned(), text)
         }
-        None if text.contains("Unknown Redis command") => Fault::Refused("unknown command".to_owned(), text),
+        // "Unknown Redis command called from Lua script"; Valkey leaves out "Redis".
+        None if text.contains("command called from") => Fault::Refused(UNKNOWN_IN_SCRIPT.to_owned(), text),
         None => Fault::CannotServe(code.to_owned(), text),
     }
 }
@@ -441,7 +473,8 @@ mod tests {
             ("-OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
             ("@user_script: 12: WRONGTYPE Operation against", "WRONGTYPE"),
             ("@user_script: 12: The user executing the script can't run this command", "NOPERM"),
-            ("@user_script: 12: Unknown Redis command called from Lua script", "unknown command"),
+            ("@user_script: 12: Unknown Redis command called from Lua script", UNKNOWN_IN_SCRIPT),
+            ("Unknown command called from script", UNKNOWN_IN_SCRIPT),
         ] {
             let is_known = |fault| matches!(&fault, Fault::CannotServe(met, _) | Fault::Refused(met, _) if met == code);
             assert!(is_known(classified("ERR", &format!("{script}{text}"))), "{text}");

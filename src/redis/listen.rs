@@ -122,7 +122,10 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     let opened = within(Boot::now() + patience, Subscription::open(&route, &channel)).await;
                     return Some(match opened {
                         Some(Ok(open)) => (Listening, Ok(open)),
-                        Some(Err(fault)) if fault.is_final() => (Refused(fault), Err(AGAIN_AFTER_FAILURE)),
+                        // A waiter can do without SUBSCRIBE, which some proxies lack: it looks more often.
+                        Some(Err(fault)) if fault.is_final() && !fault.is_unknown_command() => {
+                            (Refused(fault), Err(AGAIN_AFTER_FAILURE))
+                        }
                         _ => (Deaf, Err(AGAIN_AFTER_FAILURE)),
                     });
                 }

@@ -272,7 +272,7 @@ impl Node {
         };
         value.map_err(|error| match (self.address().deployment(), error.code()) {
             (Deployment::Cluster(_), Some("MOVED")) => Fault::moved_in_a_circle(),
-            _ => Fault::of(&error),
+            _ => Fault::of(&error).in_script(call.script),
         })
     }
 

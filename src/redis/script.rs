@@ -1,6 +1,7 @@
 //! A Lua script, and one call of it.
 
 use redis::Cmd;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A Lua script. A server that has received the body knows the script by its name. The server forgets the script when
@@ -9,6 +10,14 @@ pub(crate) struct Script {
     pub(crate) body: &'static str,
     /// The name by which a server knows the script.
     pub(crate) sha1: &'static str,
+}
+
+impl Script {
+    /// The commands that the body calls, each once.
+    pub(super) fn commands(&self) -> Vec<&'static str> {
+        let calls = self.body.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+        calls.collect::<BTreeSet<_>>().into_iter().collect()
+    }
 }
 
 /// One call of a script, for one node or several.

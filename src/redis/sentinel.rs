@@ -129,9 +129,7 @@ async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, 
         }
     };
     answer.await.map_err(|fault| match fault {
-        Fault::Refused(code, _) if code == "unknown command" => {
-            Fault::Misconfigured(NOT_A_SENTINEL.to_owned(), String::new())
-        }
+        fault if fault.is_unknown_command() => Fault::Misconfigured(NOT_A_SENTINEL.to_owned(), String::new()),
         fault => fault.of_server(sentinel),
     })
 }

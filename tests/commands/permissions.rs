@@ -82,13 +82,24 @@ fn a_server_without_scripts_is_told_in_one_line() {
         ("EVALSHA", &["acquire", "--name", "backup"][..]),
         ("EVAL", &["run", "--name", "backup", "--wait", "--", "echo", "started"]),
         ("EVAL", &["status", "backup"]),
+        // The server's error inside a script does not name the command.
         ("HSET", &["acquire", "--name", "backup"]),
+        ("TIME", &["acquire", "--name", "backup"]),
     ] {
         let redis = Redis::with(&["--rename-command", renamed, ""]);
-        let said =
-            message(["refused: ", "nknown ", "command", "redlock needs this command: do not rename or disable it"]);
+        let said = message(["refused: ", "nknown ", renamed, "do not rename or disable"]);
         Test::new(&redis).args(arguments).status(78).stdout(any()).stderr(said).run();
     }
+}
+
+#[test]
+fn a_waiter_does_without_subscribe() {
+    let redis = Redis::with(&["--rename-command", "SUBSCRIBE", ""]);
+    let token = acquire(&redis, "backup");
+    let waiter = redlock(&redis, "run -q backup --wait 20s -- echo started").stdout("started\n").spawn();
+    eventually(SOON, "in line", || redis.exists("{redlock:backup}:\u{1f}queue"));
+    release(&redis, "backup", &token);
+    waiter.finish();
 }
 
 #[test]
