@@ -220,8 +220,10 @@ fn setting(variable: &str) -> String {
 
 /// All sources, the nearest first.
 fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Vec<Source> {
-    let variables = environment.iter().filter_map(|(name, text)| entry(name, text, None)).collect();
-    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, Some(REDIS_URL.into())));
+    // A value that comes from a file, such as a secret of Kubernetes, often ends in a line feed.
+    let entry_of = |name, text: &str, from| entry(name, text.trim_end_matches(['\r', '\n']), from);
+    let variables = environment.iter().filter_map(|(name, text)| entry_of(name, text, None)).collect();
+    let apps = environment.get(REDIS_URL).and_then(|text| entry_of(REDIS, text, Some(REDIS_URL.into())));
     let mut sources = vec![Ok(flags(common)), Ok(variables)];
     sources.extend(files);
     sources.push(Ok(apps.into_iter().collect()));

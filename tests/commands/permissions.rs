@@ -165,6 +165,18 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
 }
 
 #[test]
+fn a_line_feed_at_the_end_of_a_variable_does_not_count() {
+    let redis = Redis::with_tcp(&[]);
+    set_password(&redis, "s3cret");
+    for end in ["\n", "\r\n"] {
+        let url = format!("{}{end}", as_user(&redis));
+        let test = Test::bare().env("REDLOCK_REDIS", url).env("REDLOCK_PASSWORD", format!("s3cret{end}"));
+        let test = test.env("REDLOCK_NODE_TIMEOUT", format!("2s{end}")).env("REDLOCK_PREFIX", format!("app:{end}"));
+        test.args(["run", "-q", "backup", "--", "true"]).run();
+    }
+}
+
+#[test]
 fn a_password_from_a_pipe_is_kept_for_the_next_connection() {
     let redis = Redis::with_tcp(&[]);
     set_password(&redis, "s3cret");
