@@ -264,8 +264,13 @@ fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>)
     }
     // Certificates are read only if a URL asks for TLS.
     let tls = with_tls.then(|| tls::client(ca, certificate.zip(key))).transpose()?;
+    let password_from = match password.kind {
+        Kind::Path => format!("{} ({})", password.text, password.from),
+        _ => password.from.to_string(),
+    };
     let password = (!password.is_default).then(|| secret(&password)).transpose()?;
-    let access = Access { password, tls, replicas, is_default: redis.is_default };
+    let urls_from = redis.from.to_string();
+    let access = Access { password, password_from, urls_from, tls, replicas, is_default: redis.is_default };
     let skipped = |is_foreign| {
         let skipped = sources.iter().filter_map(|source| source.as_ref().err());
         skipped.filter(move |skipped| skipped.is_foreign == is_foreign)

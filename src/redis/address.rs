@@ -22,6 +22,9 @@ pub(crate) struct Address {
 pub(crate) struct Access {
     /// The password for URLs without a password. It is not used for `local:` or for Sentinels.
     pub(crate) password: Option<FileValue<String>>,
+    /// Where that password and the URLs come from, in words for messages.
+    pub(crate) password_from: String,
+    pub(crate) urls_from: String,
     /// The certificates to trust and to show; none unless a URL asks for TLS.
     pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
     /// The number of replicas that have to confirm a lease.
@@ -97,6 +100,14 @@ impl Address {
     /// The current password; the file may have changed.
     pub(crate) fn password(&self) -> Option<String> {
         self.url.login.password.clone().or_else(|| self.common_password().map(FileValue::get))
+    }
+
+    /// Where the password comes from, in words for messages.
+    pub(super) fn password_from(&self) -> String {
+        match self.common_password() {
+            Some(_) => self.access.password_from.clone(),
+            None => format!("the URL in {}", self.access.urls_from),
+        }
     }
 
     /// True if both are the same node, judged by their spelling.

@@ -146,7 +146,7 @@ async fn log_in(socket: &mut ServerStream, address: &Address) -> Result<(), Faul
     if requests.is_empty() {
         return Ok(());
     }
-    exchange(socket, &requests).await.map(drop)
+    exchange(socket, &requests).await.map(drop).map_err(|fault| fault.of_login(&address.password_from()))
 }
 
 /// Sends requests, and reads the answers to all of them. The socket has no other reader.

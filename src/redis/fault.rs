@@ -118,7 +118,19 @@ impl Fault {
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
             Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
-            Fault::Refused(code, detail) => Fault::Refused(code, format!("{detail} ({server})")),
+            Fault::Refused(code, detail) if state(&code).is_empty() => {
+                Fault::Refused(code, format!("{detail} ({server})"))
+            }
+            fault => fault,
+        }
+    }
+
+    /// The same fault, of a login with the password from this place.
+    pub(super) fn of_login(self, from: &str) -> Fault {
+        match self {
+            Fault::Refused(code, _) if code == WRONGPASS || code == NO_PASSWORD => {
+                Fault::Refused(code, format!("the password is from {from}"))
+            }
             fault => fault,
         }
     }
@@ -183,6 +195,11 @@ impl Fault {
         }
     }
 
+    /// True if the node is there, but the fault lasts until somebody mends it: no longer lease would help.
+    pub(crate) fn outlasts_leases(&self) -> bool {
+        self.advice().0 >= 3 && !self.heals_soon()
+    }
+
     /// True if it is certain that the node has not executed the request.
     pub(crate) fn is_before_execution(&self) -> bool {
         let codes = [CIRCLE, "TRYAGAIN", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
@@ -237,6 +254,11 @@ impl Fault {
     /// The advice to the user, and its rank: of several faults, the advice of the highest rank is shown.
     pub(crate) fn advice(&self) -> (u8, Cow<'static, str>) {
         let (rank, advice) = match self {
+            Fault::Refused(code, from) | Fault::CannotServe(code, from)
+                if !from.is_empty() && (code == WRONGPASS || code == NO_PASSWORD) =>
+            {
+                return (4, format!("{}; {}", advice(code, ""), escaped(from, 200)).into());
+            }
             Fault::WrongType(key) => return (3, format!("delete it: redis-cli unlink {}", shell_quoted(key)).into()),
             Fault::TlsFailure(_, advice) => (6, *advice),
             Fault::Misconfigured(code, _) => (5, advice(code, "check --redis")),
@@ -322,6 +344,9 @@ const UNKNOWN: &str = "unknown command";
 /// The code of the same error inside a script.
 const UNKNOWN_IN_SCRIPT: &str = "unknown command in a script";
 const NOPERM: &str = "NOPERM";
+const WRONGPASS: &str = "WRONGPASS";
+/// The first words of the error of a server that has no password.
+const NO_PASSWORD: &str = "AUTH <password> called";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
@@ -396,8 +421,8 @@ const MEANINGS: [Meaning; 37] = {
             "allow it (ACL rule +info), or give --quarantine 0 if no lease can be lost",
         ),
         ("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
-        ("WRONGPASS", Refused, "rejected this user and password", "check both"),
-        ("AUTH <password> called", Refused, "uses no password, but one was given", "remove the password"),
+        (WRONGPASS, Refused, "rejected this user and password", "check both"),
+        (NO_PASSWORD, Refused, "uses no password, but one was given", "remove the password"),
         (
             "EACCES",
             Refused,
@@ -446,7 +471,8 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {
-        Some((met, fault, ..)) => fault((*met).to_owned(), text),
+        // The server's text is not shown beside redlock's own words.
+        Some((met, fault, words, _)) => fault((*met).to_owned(), if words.is_empty() { text } else { String::new() }),
         None if text.contains("ACL failure") || text.contains("The user executing the script") => {
             Fault::Refused(NOPERM.to_owned(), text)
         }

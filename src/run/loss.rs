@@ -1,6 +1,7 @@
 //! The reasons why a lease is lost.
 
 use crate::sys::clock::Boot;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The reason for a lost lease, as far as known.
@@ -23,4 +24,6 @@ pub(crate) struct Outage {
     pub(super) first: Option<String>,
     /// The nodes' latest faults.
     pub(super) faults: String,
+    /// The advice about them. None if a longer lease would have outlived them.
+    pub(super) advice: Option<Cow<'static, str>>,
 }

@@ -95,7 +95,7 @@ impl Messages {
     pub(super) fn stopping(&self, loss: &Loss, signal: i32, kill_at: Boot) {
         // --quiet has suppressed the report of the outage's first faults. If the latest faults are others, redlock
         // tells the first faults now.
-        if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
+        if let Loss::Outage(Outage { since, first: Some(first), faults, .. }) = loss
             && self.quiet
             && first != faults
         {
@@ -174,9 +174,14 @@ impl Messages {
     /// Reports a lost lease and the end of its job. `at`: the end of the last process that redlock could kill.
     pub(super) fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let (when, advice) = match loss {
-            Loss::Proof(_) | Loss::Release => ("", ""),
-            Loss::Outage(_) => (" before the lease could expire", "; a longer --ttl rides out longer outages"),
-            Loss::Sleep(_) => (" before the lease could expire", "; a longer --ttl rides out longer pauses"),
+            Loss::Proof(_) | Loss::Release => ("", String::new()),
+            Loss::Outage(Outage { advice: Some(advice), .. }) => {
+                (" before the lease could expire", format!("; {advice}"))
+            }
+            Loss::Outage(_) => {
+                (" before the lease could expire", "; a longer --ttl rides out longer outages".to_owned())
+            }
+            Loss::Sleep(_) => (" before the lease could expire", "; a longer --ttl rides out longer pauses".to_owned()),
         };
         let when = match at.since(valid_until) {
             Duration::ZERO => when.to_owned(),
@@ -222,7 +227,7 @@ mod tests {
     #[test]
     fn losses_say_what_happened() {
         let since = Boot::now() - Duration::from_secs(12);
-        let outage = Outage { since, first: None, faults: "10.0.0.1:6379 timed out".to_owned() };
+        let outage = Outage { since, first: None, faults: "10.0.0.1:6379 timed out".to_owned(), advice: None };
         assert_eq!(text(&Loss::Outage(outage)), "10.0.0.1:6379 timed out for 12s");
         assert_eq!(text(&Loss::Proof("it was revoked".to_owned())), "it was revoked");
     }

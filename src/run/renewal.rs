@@ -7,6 +7,7 @@ use crate::keeper::Deadline;
 use crate::lock::{Lease, Lock, Renewal, Try};
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -49,9 +50,16 @@ impl Renewer {
 
     /// Notes a failed try, which began at `start`. Reports the failure if the outage has lasted for `patience`. After
     /// `end`, the time at which the renewals end, reports nothing.
-    fn note_failure(&self, faults: &[String], start: Boot, end: Boot, patience: Duration) {
+    fn note_failure(
+        &self,
+        faults: &[String],
+        advice: Option<Cow<'static, str>>,
+        start: Boot,
+        end: Boot,
+        patience: Duration,
+    ) {
         let (since, first) = self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
-        let mut outage = Outage { since, first, faults: faults.join(", ") };
+        let mut outage = Outage { since, first, faults: faults.join(", "), advice };
         if since.elapsed() >= patience && !end.passed() {
             self.messages.failure(faults, outage.first.is_none(), end, self.to_expiry);
             outage.first.get_or_insert_with(|| outage.faults.clone());
@@ -97,10 +105,10 @@ impl Renewer {
                     // have moved. In this case `retry` keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
-                Renewal::Unconfirmed { faults, silent, soon } => {
+                Renewal::Unconfirmed { faults, advice, silent, soon } => {
                     // A node that is silent may still answer within its timeout.
                     let patience = if silent { lock.node_timeout() } else { Duration::ZERO };
-                    self.note_failure(&faults, start, end, patience);
+                    self.note_failure(&faults, advice, start, end, patience);
                     let pause = if soon { pause.min(SOON) } else { pause };
                     next = if give_up.passed() { retry } else { retry.min(start + pause) };
                 }

@@ -152,7 +152,8 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     set_password(&redis, "first");
     let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file);
     let job = test.args(["run", "-q", "--name", "backup", "--ttl", "6s", "--", "sleep", "1000"]).status(76);
-    let job = job.stderr(loss(["WRONGPASS", "before the lease could expire"])).spawn();
+    let job =
+        job.stderr(loss(["WRONGPASS", "before the lease could expire; check both; the password is from "])).spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     set_password(&redis, "second");
     cut(&redis);
@@ -161,6 +162,31 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     for wait in [None, Some("--wait")] {
         let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
         test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"])).run();
+    }
+}
+
+#[test]
+fn a_refused_password_is_told_with_its_source() {
+    let (redis, directory) = (Redis::with_tcp(&[]), crate::support::Directory::new());
+    set_password(&redis, "right");
+    let (url, file) = (as_user(&redis), directory.file("password", "wrong\n"));
+    let with_password = url.replace("locks@", "locks:wrong@");
+    let settings = format!("REDLOCK_REDIS={url}\nREDLOCK_PASSWORD=wrong\n");
+    let by_file = Test::bare();
+    let conf = by_file.directory().path().join(".config/redlock/redlock.conf");
+    std::fs::create_dir_all(conf.parent().unwrap()).unwrap();
+    std::fs::write(&conf, settings).unwrap();
+    let file = file.to_str().unwrap();
+    for (test, from) in [
+        (Test::new(url.as_str()).env("REDLOCK_PASSWORD", "wrong"), "REDLOCK_PASSWORD".to_owned()),
+        (Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file), format!("{file} (REDLOCK_PASSWORD_FILE)")),
+        (Test::new(url.as_str()).args(["--password-file", file]), format!("{file} (--password-file)")),
+        (Test::new(with_password.as_str()), "the URL in REDLOCK_REDIS".to_owned()),
+        (Test::bare().args(["--redis", &with_password]), "the URL in --redis".to_owned()),
+        (by_file, format!("{}, line 2: REDLOCK_PASSWORD", conf.display())),
+    ] {
+        let said = format!("(WRONGPASS); check both; the password is from {from}\n");
+        test.args(["acquire", "backup"]).status(78).stderr(when(said.clone(), move |text| text.ends_with(&said))).run();
     }
 }
 

@@ -11,6 +11,7 @@ use crate::lock::{Lock, scripts};
 use crate::redis::{Answers, Call};
 use crate::sys::clock::Boot;
 use crate::text::safe;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(crate) enum Renewal {
     /// No quorum extended the lease in time, and no loss is proven. `faults` has a text for each failing node
     /// ("10.0.0.1:6379 timed out"). If no node failed, its only text says that too few nodes have the lease. `silent`:
     /// the failing nodes have merely not answered yet. `soon`: the next try may follow after a shorter pause.
-    Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
+    Unconfirmed { faults: Vec<String>, advice: Option<Cow<'static, str>>, silent: bool, soon: bool },
     /// When the answers came, the lease could have expired already. So the answers do not count.
     TooLate,
     /// The lease is lost. The text is the reason that a node gives: `it was revoked by …`.
@@ -84,7 +85,9 @@ impl Lock {
             faults.push("too few nodes have it".to_owned());
         }
         let soon = answers.faults().any(|(_, fault)| fault.heals_soon()) || !judgement.recreate.is_empty();
-        Renewal::Unconfirmed { faults, silent, soon }
+        let lasting = answers.faults().filter(|(_, fault)| fault.outlasts_leases());
+        let advice = lasting.map(|(_, fault)| fault.advice()).max().map(|(_, advice)| advice);
+        Renewal::Unconfirmed { faults, advice, silent, soon }
     }
 
     /// Judges the answers of a round together. If the lease is not lost, but the end of its validity has changed, calls
