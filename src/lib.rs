@@ -23,6 +23,7 @@ use exit::Exit;
 use std::ffi::{OsString, c_char, c_int};
 use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
+use sys::clock::Boot;
 use sys::streams;
 
 /// At exit, redlock waits at most this long for the reader of its last message. After a signal the wait is shorter,
@@ -41,12 +42,16 @@ pub unsafe fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     let arguments = unsafe { sys::inherited::arguments(argc, argv) };
     panic::set_hook(Box::new(|panic| end_by_panic(panic)));
     let exit = redlock(&arguments);
+    streams::finish(last_words(exit));
     if let Exit::Signal(signal) = exit {
-        streams::finish(LAST_WORDS_AFTER_SIGNAL);
         sys::signals::end_by(signal);
     }
-    streams::finish(LAST_WORDS);
     exit.status().into()
+}
+
+/// The time for the reader of the last message.
+fn last_words(exit: Exit) -> Duration {
+    if matches!(exit, Exit::Signal(_)) { LAST_WORDS_AFTER_SIGNAL } else { LAST_WORDS }
 }
 
 /// Turns a panic into one line instead of a backtrace, and ends this process, so that the keeper kills the job.
@@ -88,7 +93,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
         output::say(&format!("{error:#}"));
     }
     // If the output fails too, the message above and the exit status still tell the failure.
-    let _ = output::failure(format, cli.and_then(Cli::name), error, exit);
+    let _ = output::failure(format, cli.and_then(Cli::name), error, exit, Boot::now() + last_words(exit));
     exit
 }
 

@@ -15,7 +15,7 @@ use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
 use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
-use crate::sys::clock::local_date;
+use crate::sys::clock::{Boot, local_date};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{escaped, human, printable, reason, safe, seconds};
@@ -82,10 +82,7 @@ pub(crate) fn show(text: &str) -> Result<(), Error> {
 
 /// Writes a text, given in parts, to standard output. The errors are those of [`show`].
 pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), Error> {
-    if inherited::was_closed(1) {
-        return Err(not_written(&std::io::Error::other("standard output is closed")));
-    }
-    let mut out = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
+    let mut out = BufWriter::with_capacity(BUFFER, Output::open());
     let written = parts.into_iter().try_for_each(|part| out.write_all(part.as_ref().as_bytes()));
     let written = written.and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
@@ -104,12 +101,7 @@ fn ms(time: Duration) -> u64 {
 /// # Errors
 /// [`Error::Output`] when the result cannot be written: standard output is closed, or its reader has gone.
 pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
-    Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
-}
-
-/// Writes a failure, and does not wait for a reader. (The failure may be just that nobody reads.)
-fn print_at_once(text: &str) -> Result<(), Error> {
-    Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
+    Output::open().write_when_read(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
 
 /// A new lease, for a shell's eval.
@@ -199,19 +191,27 @@ fn freed_message(name: &str, holder: &Holder) -> String {
     format!("freed {name:?}, which was held by {holder}: {job}")
 }
 
-/// Prints a failure on standard output, if the format has a form for failures: json, env and nagios.
+/// Prints a failure on standard output, if the format has a form for failures: json, env and nagios. Waits for a reader
+/// until `until`: the failure may be just that nobody reads.
 ///
 /// # Errors
 /// [`Error::Output`] when the failure cannot be written.
-pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
-    print_at_once(&match format {
+pub(crate) fn failure(
+    format: Format,
+    name: Option<&str>,
+    error: &anyhow::Error,
+    exit: Exit,
+    until: Boot,
+) -> Result<(), Error> {
+    let text = match format {
         Format::Json => failure_json(name, error, exit),
         // For `eval "$(redlock acquire --format env)"`. eval ends with the status of this text, so a script can stop if
         // it does not get the lock.
         Format::Env => format!("(exit {})\n", exit.status()),
         Format::Nagios => log::nagios("UNKNOWN", &format!("{error:#}"), &[]),
         Format::Text | Format::Prometheus | Format::Chart | Format::Html => return Ok(()),
-    })
+    };
+    Output::open().write_until(text.as_bytes(), until).map_err(|error| not_written(&error))
 }
 
 fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String {

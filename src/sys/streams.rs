@@ -114,53 +114,77 @@ impl ErrorStream {
         // Each flush opens the pipe or terminal again. Standard error may be redirected between two flushes, and an
         // open pipe would keep its reader waiting.
         let errors = io::stderr();
-        let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
-        while !self.kept.is_empty() {
-            match target.write(&self.kept) {
-                Ok(written) => drop(self.kept.drain(..written)),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return,
-                // Nothing can be written: for example, the reader is gone.
-                Err(_) => self.kept.clear(),
-            }
+        let target = Target::of(errors.as_fd());
+        let mut rest = self.kept.as_slice();
+        match target.write_some(&mut rest) {
+            Ok(_) => drop(self.kept.drain(..self.kept.len() - rest.len())),
+            // Nothing can be written: for example, the reader is gone.
+            Err(_) => self.kept.clear(),
         }
     }
 }
 
-pub(crate) struct Output<'fd>(nix::Result<Target<'fd>>);
+/// Standard output. Each of its writers waits for room, even if another process has made the descriptor non-blocking.
+pub(crate) struct Output<'fd>(BorrowedFd<'fd>);
 
 impl Output<'_> {
     pub(crate) fn open() -> Output<'static> {
         // SAFETY: this process never closes its standard output.
-        Output(Target::of(unsafe { BorrowedFd::borrow_raw(1) }))
+        Output(unsafe { BorrowedFd::borrow_raw(1) })
     }
 
-    /// Writes as much as standard output accepts at once.
-    ///
-    /// # Errors
-    /// `WouldBlock` when it accepts nothing now, else the reason why nothing can be written.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        if inherited::was_closed(1) {
-            return Err(io::Error::other("standard output is closed"));
-        }
-        Ok(self.0.as_ref().map_err(|&error| error)?.write(bytes)?)
-    }
-
-    /// Writes everything, however long the reader takes. Needs a runtime.
+    /// Writes everything, however long the reader takes. Needs a runtime, and never blocks it.
     ///
     /// # Errors
     /// The reason why writing failed; part of the output may have been written.
-    pub(crate) async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write_when_read(&self, bytes: &[u8]) -> io::Result<()> {
+        let target = Target::of(self.checked()?);
         let mut rest = bytes;
-        while !rest.is_empty() {
-            match self.try_write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(LOOK).await,
-                Err(error) => return Err(error),
+        while target.write_some(&mut rest)? {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Writes everything that the reader takes by `until`.
+    ///
+    /// # Errors
+    /// As those of [`Output::write_when_read`].
+    pub(crate) fn write_until(&self, bytes: &[u8], until: Boot) -> io::Result<()> {
+        let target = Target::of(self.checked()?);
+        let mut rest = bytes;
+        while target.write_some(&mut rest)? && !until.passed() {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// The descriptor.
+    ///
+    /// # Errors
+    /// The descriptor was closed at start.
+    fn checked(&self) -> io::Result<BorrowedFd<'_>> {
+        match inherited::was_closed(1) {
+            true => Err(io::Error::other("standard output is closed")),
+            false => Ok(self.0),
+        }
+    }
+}
+
+/// Blocks until the reader takes something. In the background of a terminal with `stty tostop`, stops this process, as
+/// other programs do.
+impl io::Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match unistd::write(self.checked()?, bytes) {
+                // No poll: it calls a terminal writable that has room for less than a line.
+                Err(Errno::EAGAIN) => thread::sleep(LOOK),
+                written => return Ok(written?),
             }
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -178,18 +202,34 @@ enum Target<'fd> {
 }
 
 impl Target<'_> {
-    fn of(descriptor: BorrowedFd) -> nix::Result<Target> {
-        let kind = SFlag::from_bits_truncate(fstat(descriptor)?.st_mode & SFlag::S_IFMT.bits());
+    fn of(descriptor: BorrowedFd) -> Target {
+        // Only a sandbox refuses fstat(2).
+        let Ok(file) = fstat(descriptor) else { return Target::Others(descriptor) };
+        let kind = SFlag::from_bits_truncate(file.st_mode & SFlag::S_IFMT.bits());
         let is_terminal = kind == SFlag::S_IFCHR && isatty(descriptor).unwrap_or(false);
         if kind == SFlag::S_IFSOCK {
-            return Ok(Target::Socket(descriptor));
+            return Target::Socket(descriptor);
         }
         if kind != SFlag::S_IFIFO && !is_terminal {
-            return Ok(Target::File(descriptor));
+            return Target::File(descriptor);
         }
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
-        Ok(open(path.as_str(), flags, Mode::empty()).map_or(Target::Others(descriptor), Target::Reopened))
+        open(path.as_str(), flags, Mode::empty()).map_or(Target::Others(descriptor), Target::Reopened)
+    }
+
+    /// Writes as much of `rest` as the target accepts at once, and leaves the others in `rest`. True if `rest` is not
+    /// empty then.
+    fn write_some(&self, rest: &mut &[u8]) -> nix::Result<bool> {
+        while !rest.is_empty() {
+            match self.write(rest) {
+                Ok(written) => *rest = &rest[written..],
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// Writes as much as the target accepts at once; `EAGAIN` if it accepts nothing. Never stops this process, even in
@@ -237,7 +277,7 @@ mod tests {
         tcsetattr(&pty.slave, SetArg::TCSANOW, &raw).expect("a terminal");
         let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::empty()).expect("sockets");
         for (reader, writer) in [(reader, writer), (pty.master, pty.slave), pair] {
-            let target = Target::of(writer.as_fd()).expect("a target");
+            let target = Target::of(writer.as_fd());
             fill(&target);
             assert!(!is_nonblocking(&writer), "the flags of others were changed");
             let mut bytes = vec![0; 100_000];
@@ -257,7 +297,7 @@ mod tests {
     fn an_end_that_has_gone_is_an_error() {
         let (reader, writer) = pipe().expect("a pipe");
         drop(reader);
-        let target = Target::of(writer.as_fd()).expect("a target");
+        let target = Target::of(writer.as_fd());
         assert_eq!(target.write(b"x"), Err(Errno::EPIPE));
     }
 
@@ -274,9 +314,7 @@ mod tests {
             }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let output = Output(Target::of(writer.as_fd()));
-        runtime.block_on(output.write_all(&[b'x'; 1_000_000])).expect("written");
-        drop(output);
+        runtime.block_on(Output(writer.as_fd()).write_when_read(&[b'x'; 1_000_000])).expect("written");
         drop(writer);
         assert_eq!(reader.join().expect("no panic"), 1_000_000);
     }
@@ -284,7 +322,7 @@ mod tests {
     #[test]
     fn a_full_device_says_so() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-        let output = Output(Target::of(full.as_fd()));
-        assert_eq!(output.try_write(b"x").map_err(|error| error.kind()), Err(ErrorKind::StorageFull));
+        let written = Output(full.as_fd()).write_until(b"x", Boot::NEVER);
+        assert_eq!(written.map_err(|error| error.kind()), Err(ErrorKind::StorageFull));
     }
 }

@@ -252,6 +252,36 @@ fn a_token_that_is_read_late_is_printed_whole() {
     call.finish();
 }
 
+/// Reads what is written to the output from now on until its last writer has ended.
+fn read_all(mut reader: impl Read) -> String {
+    let mut text = Vec::new();
+    // The master side of a terminal without a slave side is an error (EIO).
+    let _ = reader.read_to_end(&mut text);
+    String::from_utf8(text).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_result_is_printed_whole_though_another_process_has_made_the_output_non_blocking() {
+    let redis = Redis::start();
+    for line in ["completions zsh", "extend backup --token none --format json"] {
+        let test = || redlock(&redis, line).any_end().stderr(any());
+        let whole = test().stdout(any()).run().stdout;
+        for kind in KINDS {
+            let Unread { end, _other: other, .. } = Unread::new(kind);
+            fcntl(&end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+            let call = test().stdout_to(end).spawn();
+            // A failure waits for a second at most.
+            match line.starts_with("completions") {
+                true => std::thread::sleep(ms(200)),
+                false => eventually(SOON, "it has failed", || !call.all_stderr().is_empty()),
+            }
+            let text = read_all(std::fs::File::from(other));
+            assert_eq!(text.trim_start_matches('x'), whole, "{kind:?}: {line}");
+            call.finish_whole();
+        }
+    }
+}
+
 #[test]
 fn a_token_that_is_not_read_before_its_lease_runs_out_is_a_failure() {
     let redis = Redis::start();
