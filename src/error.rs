@@ -49,7 +49,8 @@ pub(crate) enum Error {
     LostBeforeStart { name: String, why: String, taken: bool },
     /// Something that redlock needs is missing at present: descriptors, memory, the server of `local:`.
     Unavailable(String),
-    /// The directory of `local:` is refused: this user has no right to it, or another user could interfere.
+    /// The directory of `local:` is refused: this user has no right to it, or another user could interfere. Or this
+    /// machine (a sandbox, a /proc of others) refuses what redlock needs. Waiting does not help.
     Refused(String),
     /// The command was not found, or cannot be executed; `why` has the reason.
     NoCommand { command: String, errno: Errno, why: String },
@@ -59,8 +60,6 @@ pub(crate) enum Error {
     Output(String),
     /// This signal ended the call; SIGPIPE: the reader of standard output has closed the pipe.
     Interrupted(i32),
-    /// redlock cannot work here (a refused system call, a killed keeper), or has a fault.
-    Internal(String),
     /// `run` under these locks ended before its job began, for this reason.
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
@@ -98,11 +97,9 @@ pub(crate) struct NamedObstacle {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text)
-            | Error::Unavailable(text)
-            | Error::Refused(text)
-            | Error::Output(text)
-            | Error::Internal(text) => f.write_str(text),
+            Error::Usage(text) | Error::Unavailable(text) | Error::Output(text) | Error::Refused(text) => {
+                f.write_str(text)
+            }
             Error::Held(held) => held.fmt(f),
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::Ran { name, run, once_per, period } => {
@@ -157,7 +154,7 @@ impl From<Unusable> for Error {
     fn from(Unusable { why, cause }: Unusable) -> Error {
         match cause {
             Cause::Wrong => Error::Usage(why),
-            Cause::Shortage => Error::Unavailable(why),
+            Cause::System => Error::Unavailable(why),
             Cause::Refused => Error::Refused(why),
         }
     }
@@ -196,11 +193,15 @@ impl Error {
         self
     }
 
-    /// The error for a refusal by the system. A shortage may pass, so its exit status means: try again.
-    pub(crate) fn of_system(what: &str, error: &io::Error, otherwise: impl FnOnce() -> Error) -> Error {
-        match host::shortage(error) {
-            Some(shortage) => Error::Unavailable(format!("{what}: {shortage}")),
-            None => otherwise(),
+    /// The error for a system call that failed. What is not refused for good may pass, so its exit status means: try
+    /// again.
+    pub(crate) fn of_system(what: &str, error: &io::Error) -> Error {
+        match host::is_refusal(error) {
+            true => Error::Refused(format!("{what}: {} (does a sandbox forbid a system call?)", reason(error))),
+            false => {
+                let why = host::shortage(error).map_or_else(|| reason(error), str::to_owned);
+                Error::Unavailable(format!("{what}: {why}"))
+            }
         }
     }
 
@@ -214,13 +215,15 @@ impl Error {
             Errno::ENOENT => "not found".to_owned(),
             errno => errno.desc().to_lowercase(),
         };
-        let no_command = || Error::NoCommand { command: command.to_string_lossy().into_owned(), errno, why };
-        Error::of_system(&format!("cannot start {command:?}"), &errno.into(), no_command)
+        match host::shortage(&errno.into()) {
+            Some(_) => Error::of_system(&format!("cannot start {command:?}"), &errno.into()),
+            None => Error::NoCommand { command: command.to_string_lossy().into_owned(), errno, why },
+        }
     }
 
     /// The error when redlock cannot wait, usually for lack of descriptors or memory.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
-        Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
+        Error::of_system("cannot ask any node", &error)
     }
 
     /// Turns this error into [`Error::DidNotRun`]. Some errors stay the same: a refusal (another holder, `--once-per`,

@@ -33,9 +33,9 @@ impl Exit {
     /// A bad flag, name, duration or URL; a combination that cannot be safe; a claim other than that of the holders.
     pub(crate) const USAGE: Exit = Exit::Status(64);
     /// No quorum of nodes can be reached, or can serve now. Or a lease was granted too late, or was lost before use. Or
-    /// this machine lacks memory or the like. For `doctor`: a check has failed.
+    /// this machine lacks memory or the like, or the keeper was killed. For `doctor`: a check has failed.
     pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
-    /// redlock cannot work here (a refused system call, a killed keeper), or has a bug.
+    /// redlock has a bug.
     pub(crate) const INTERNAL: Exit = Exit::Status(70);
     /// The result could not be written.
     pub(crate) const OUTPUT: Exit = Exit::Status(74);
@@ -45,8 +45,8 @@ impl Exit {
     pub(crate) const LOST: Exit = Exit::Status(76);
     /// The token does not hold the lock, its lease was revoked, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate). Or the
-    /// directory of `local:` is refused.
+    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate). Or this machine refuses
+    /// what redlock needs (a sandbox, a /proc of others), or the directory of `local:` is refused.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
     pub(crate) const TOO_LONG: Exit = Exit::Status(124);
@@ -73,7 +73,6 @@ impl Exit {
             Error::NoCommand { .. } => Exit::CANNOT_EXECUTE,
             Error::Output(_) => Exit::OUTPUT,
             Error::Interrupted(signal) => Exit::Signal(*signal),
-            Error::Internal(_) => Exit::INTERNAL,
             Error::DidNotRun { why, .. } => Exit::of_error(why),
         }
     }

@@ -20,6 +20,7 @@ use cli::parse::{self, Refusal};
 use cli::{Cli, Format};
 use error::Error;
 use exit::Exit;
+use nix::errno::Errno;
 use std::ffi::{OsString, c_char, c_int};
 use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
@@ -56,9 +57,23 @@ fn last_words(exit: Exit) -> Duration {
 
 /// Turns a panic into one line instead of a backtrace, and ends this process, so that the keeper kills the job.
 fn end_by_panic(panic: &PanicHookInfo) -> ! {
-    output::say(&format!("internal error: {panic}").replace('\n', " "));
+    let errno = Errno::last();
+    // tokio and std panic where the system refuses them a wait, a thread or random numbers.
+    let is_of = |file: &str| file.contains("/tokio-") || file.contains("/library/std/");
+    let is_of_system = panic.location().is_some_and(|location| is_of(location.file()));
+    let exit = if is_of_system {
+        let error = match errno {
+            Errno::UnknownErrno => Error::Unavailable("cannot go on: the system has refused a call".to_owned()),
+            errno => Error::of_system("cannot go on", &errno.into()),
+        };
+        output::say(&error.to_string());
+        Exit::of_error(&error)
+    } else {
+        output::say(&format!("internal error: {panic}").replace('\n', " "));
+        Exit::INTERNAL
+    };
     streams::finish(LAST_WORDS);
-    std::process::exit(Exit::INTERNAL.status().into())
+    std::process::exit(exit.status().into())
 }
 
 fn redlock(arguments: &[OsString]) -> Exit {

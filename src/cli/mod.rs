@@ -77,14 +77,15 @@ Exit status:
        --min-hosts
    64  usage: a bad option, name, duration or URL, or an unsafe combination
    69  no quorum of nodes can be reached, or can serve now, or this machine
-       lacks memory or the like; doctor: a check has failed
+       lacks memory or the like, or killed redlock's keeper; doctor: a check
+       has failed
    70  internal error
    74  the result could not be written
    75  another still holds the lock at the end of the wait, or --once-per or
        --newest forbids the run (-E N: N instead)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
-   78  refused; retrying will not help: password, ACL, certificate
+   78  refused; retrying will not help: password, ACL, certificate, sandbox
   124  run: the job exceeded --max-run and was stopped
   126  run: the command cannot be executed
   127  run: the command was not found

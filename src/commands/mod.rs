@@ -23,6 +23,7 @@ use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
 use crate::sys;
+use crate::sys::random;
 use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
 use nix::sys::signal::Signal;
@@ -37,6 +38,7 @@ const NAMELESS: &str = "missing lock name: give NAME and --token T, or set REDLO
 /// The failure, which determines the exit status.
 pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
     let common = &cli.common;
+    random::check().map_err(|error| Error::of_system("cannot get random numbers", &error))?;
     match &cli.command {
         Command::Run(args) => run::run(args, common),
         Command::Acquire(args) => acquire::run(args, common),

@@ -18,17 +18,16 @@ pub(crate) struct Unusable {
 pub(crate) enum Cause {
     /// The value, or its file, is wrong.
     Wrong,
-    /// This machine lacks memory, file descriptors or processes: a shortage may pass.
-    Shortage,
+    /// The system is to blame, and not the caller: a shortage, a faulty disk.
+    System,
     /// This user has no right to use it, or another user could interfere.
     Refused,
 }
 
 impl Unusable {
     pub(crate) fn of(error: &io::Error) -> Unusable {
-        let shortage = host::shortage(error);
-        let cause = if shortage.is_some() { Cause::Shortage } else { Cause::Wrong };
-        Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), cause }
+        let why = host::shortage(error).map_or_else(|| reason(error), str::to_owned);
+        Unusable { why, cause: if host::is_of_path(error) { Cause::Wrong } else { Cause::System } }
     }
 
     /// Puts the reason into a longer sentence, which `words` makes.

@@ -28,7 +28,7 @@ impl JobEnd {
             (Cause::TimeLimit, ..) => Exit::TOO_LONG,
             (_, Some(code), _) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
             (_, None, Some(signal)) => Exit::Signal(signal),
-            (_, None, None) => Exit::INTERNAL,
+            (_, None, None) => Exit::UNAVAILABLE,
         };
         JobEnd { exit, at }
     }
@@ -46,7 +46,7 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
         // The command could not be killed, or the keeper ended without a report of the end.
-        Exit::INTERNAL => (RunOutcome::Released, None),
+        Exit::UNAVAILABLE => (RunOutcome::Released, None),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
     End { outcome: Some(outcome), code, at, has_run_out, errors }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(exit(Some(3 << 8), Cause::OwnEnd), Exit::Command(3));
         assert_eq!(exit(Some(libc::SIGKILL), Cause::OwnEnd), Exit::Signal(libc::SIGKILL));
         assert_eq!(exit(Some(libc::SIGTERM), Cause::TimeLimit), Exit::TOO_LONG);
-        assert_eq!(exit(None, Cause::OwnEnd), Exit::INTERNAL);
+        assert_eq!(exit(None, Cause::OwnEnd), Exit::UNAVAILABLE);
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
             (Exit::NOT_FOUND, RunOutcome::Exited, Some(127)),
             (Exit::CANNOT_EXECUTE, RunOutcome::Exited, Some(126)),
             (Exit::Signal(libc::SIGTERM), RunOutcome::Signaled, Some(15)),
-            (Exit::INTERNAL, RunOutcome::Released, None),
+            (Exit::UNAVAILABLE, RunOutcome::Released, None),
             (Exit::TOO_LONG, RunOutcome::TooLong, None),
         ] {
             let at = Boot::now();

@@ -72,12 +72,9 @@ pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
         let why = "process 1 is the init of this machine, not a script; $PPID is 1 once the parent has ended";
         return Err(Error::Usage(format!("--while-pid: {why}")));
     }
-    match Handle::open(pid) {
-        Ok(watched) if watched.has_ended() => Err(gone(pid)),
-        Ok(watched) if !watched.is_of_this_user() => {
-            Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
-        }
-        Ok(watched) => Ok(Arc::new(watched)),
+    match Handle::open(pid).and_then(|watched| Ok((watched.is_of_this_user()?, watched))) {
+        Ok((true, watched)) => Ok(Arc::new(watched)),
+        Ok((false, _)) => Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user"))),
         // EINVAL, or ENOENT from newer kernels: the pid is a thread's.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
@@ -109,8 +106,7 @@ impl Guard {
     /// Waits until the guard can renew a lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the guard lacks memory, a descriptor or the like. [`Error::Internal`] if the guard is
-    /// gone, or fails for another reason.
+    /// [`Error::Unavailable`] if the guard is gone, or those of [`Error::of_system`].
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -149,7 +145,7 @@ impl Guard {
 }
 
 fn guard_gone() -> Error {
-    Error::Internal("the process that was to renew the lease was killed".to_owned())
+    Error::Unavailable("the process that was to renew the lease was killed".to_owned())
 }
 
 impl Drop for Guard {
@@ -195,6 +191,7 @@ impl GuardTask {
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
+            let errno = Errno::last();
             watched.share_errors();
             if !goes_on {
                 let mut job = Descendants::of(&watched);
@@ -205,6 +202,7 @@ impl GuardTask {
                 }
                 job.kill();
             }
+            errno.set();
             report(panic);
         }));
     }

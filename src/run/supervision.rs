@@ -166,7 +166,7 @@ impl<'a> Supervision<'a> {
         } else {
             self.supervisor.messages.keeper_failure(started);
         }
-        JobEnd { exit: Exit::INTERNAL, at }
+        JobEnd { exit: Exit::UNAVAILABLE, at }
     }
 
     /// Reports the loss. If the nodes' answers prove the loss, orders the keeper to stop the job. Without a proof, the

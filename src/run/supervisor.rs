@@ -131,21 +131,22 @@ pub(super) fn interrupts(signal: i32) -> bool {
 
 /// The error for a system call that was refused, or failed for lack of descriptors, memory or processes.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
-    cannot_supervise_for(&errno.into(), &errno.desc().to_lowercase())
+    Error::of_system(CANNOT_SUPERVISE, &errno.into())
 }
 
-/// The error for a failed system call: [`Error::Unavailable`] for a shortage, else [`Error::Internal`] with `why`.
-fn cannot_supervise_for(error: &io::Error, why: &str) -> Error {
-    let what = "cannot supervise the job";
-    Error::of_system(what, error, || Error::Internal(format!("{what}: {why}")))
-}
+const CANNOT_SUPERVISE: &str = "cannot supervise the job";
 
 /// Fails if redlock cannot find a process's descendants, to kill them in time.
 pub(super) fn can_see_processes() -> Result<(), Error> {
-    let unseen = "/proc is not mounted, or belongs to another pid namespace";
-    tree::can_see().map_err(|error| cannot_supervise_for(&error, unseen))
+    tree::can_see().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let why = "/proc is not mounted, or belongs to another pid namespace (unshare --mount-proc)";
+            Error::Refused(format!("{CANNOT_SUPERVISE}: {why}"))
+        }
+        _ => Error::of_system(&format!("{CANNOT_SUPERVISE}: /proc cannot be read"), &error),
+    })
 }
 
 pub(super) fn keeper_gone() -> Error {
-    Error::Internal("the keeper was killed before it could start the command".to_owned())
+    Error::Unavailable("the keeper was killed before it could start the command".to_owned())
 }

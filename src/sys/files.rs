@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,8 +90,7 @@ pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>>
 /// The file of a command, found as execvp(3) does.
 ///
 /// # Errors
-/// `ENOENT` if there is no such file, `EACCES` if this user may not execute the file. If the command is a path, also
-/// other errors of the kernel.
+/// `ENOENT` if there is no such file, `EACCES` if this user may not execute the file, and other errors of the kernel.
 pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     if command.is_empty() {
         return Err(Errno::ENOENT);
@@ -103,8 +102,8 @@ pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     let mut result = Err(Errno::ENOENT);
     for directory in std::env::split_paths(&path) {
         match executable(directory.join(command)) {
-            Err(Errno::EACCES) => result = Err(Errno::EACCES),
-            Err(_) => {}
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT) => {}
+            Err(errno) => result = Err(errno),
             found => return found,
         }
     }
@@ -112,7 +111,17 @@ pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
 }
 
 fn executable(path: PathBuf) -> nix::Result<PathBuf> {
-    faccessat(AT_FDCWD, &path, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
+    match faccessat(AT_FDCWD, &path, AccessFlags::X_OK, AtFlags::AT_EACCESS) {
+        // A sandbox that is older than faccessat2(2) refuses the call. (The kernel never gives this reason for X_OK.)
+        // The exec will show whether it is this user who may execute the file.
+        Err(Errno::EPERM | Errno::ENOSYS) => {
+            let file = path.metadata().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+            if file.mode() & 0o111 == 0 {
+                return Err(Errno::EACCES);
+            }
+        }
+        answer => answer?,
+    }
     if path.is_dir() { Err(Errno::EACCES) } else { Ok(path) }
 }
 

@@ -100,6 +100,20 @@ pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
     })
 }
 
+/// True if the system refuses a call for good. The kernel refuses redlock none of its calls; a sandbox may.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS))
+}
+
+/// True if a path, or the file behind it, is the reason why a call failed, and not the system.
+pub(crate) fn is_of_path(error: &io::Error) -> bool {
+    use Errno::{EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENODEV, ENOENT, ENOTDIR, ENXIO, EROFS, ETXTBSY};
+    let of_paths =
+        [EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENODEV, ENOENT, ENOTDIR, ENXIO, EROFS, ETXTBSY];
+    error.raw_os_error().is_none_or(|number| of_paths.contains(&Errno::from_raw(number)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod host;
 pub(crate) mod inherited;
 pub(crate) mod keyboard;
+mod memory;
 pub(crate) mod packets;
 pub(crate) mod process;
 pub(crate) mod random;

@@ -9,7 +9,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, stat};
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -117,10 +117,20 @@ impl Handle {
         self.pid == pid && self.is_there()
     }
 
-    /// True if the process lives and belongs to the user of this process.
-    pub(crate) fn is_of_this_user(&self) -> bool {
-        let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|process| process.uid());
-        owner.is_ok_and(|owner| owner == unistd::geteuid().as_raw()) && !self.has_ended()
+    /// True if the process belongs to the user of this process.
+    ///
+    /// # Errors
+    /// The kernel's; ESRCH if the process has ended.
+    pub(crate) fn is_of_this_user(&self) -> nix::Result<bool> {
+        let process = stat(format!("/proc/{}", self.pid).as_str());
+        if self.has_ended() {
+            return Err(Errno::ESRCH);
+        }
+        match process {
+            // /proc hides the processes of other users (hidepid).
+            Err(Errno::ENOENT) => Ok(false),
+            process => Ok(process?.st_uid == unistd::geteuid().as_raw()),
+        }
     }
 
     /// True if the process has not been reaped.
@@ -188,14 +198,21 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its parent. Also opens a [`Handle`], and sends a signal
-/// by the handle: if the sandbox refuses such calls, redlock must know before there is a job.
+/// Makes this process the parent of every descendant that loses its parent. Also opens a [`Handle`], sends a signal by
+/// the handle, and waits for a child: if the sandbox refuses such calls, redlock must know before there is a job.
 ///
 /// # Errors
 /// The sandbox's, if it refuses a call.
 pub(crate) fn adopt_orphans() -> nix::Result<()> {
     prctl::set_child_subreaper(true)?;
-    Handle::open(unistd::getpid().as_raw())?.signal(0)
+    let pid = unistd::getpid().as_raw();
+    Handle::open(pid)?.signal(0)?;
+    // SAFETY: a null pointer asks for no status.
+    match Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) }) {
+        // No process is its own child.
+        Ok(_) | Err(Errno::ECHILD) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// True if this process is in the kernel's first pid namespace: there process 1 is the init of the machine.

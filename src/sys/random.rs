@@ -1,18 +1,32 @@
 //! Randomness from the kernel.
 
+use super::uninterrupted;
 use nix::errno::Errno;
 use nix::libc;
+use std::fs::File;
+use std::io::{self, Read};
 use std::time::Duration;
 use uuid::{Builder, Uuid};
 
-/// A random UUID; needs neither a file descriptor nor /dev.
+/// Fails if this machine gives no random bytes: then no token is unique, and every command would end in a panic.
+pub(crate) fn check() -> io::Result<()> {
+    random_bytes().map(drop)
+}
+
+/// A random UUID; needs no /dev, unless a sandbox refuses getrandom(2).
 pub(crate) fn uuid() -> Uuid {
+    let bytes = random_bytes().expect("random bytes, as at the start");
+    Builder::from_random_bytes(bytes).into_uuid()
+}
+
+fn random_bytes() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     // SAFETY: the call writes at most as many bytes as `bytes` has.
-    let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // The call fails only if a sandbox refuses it, or if a signal interrupts it soon after the machine has started.
-    assert_eq!(length, 16, "no random bytes: {}", Errno::last());
-    Builder::from_random_bytes(bytes).into_uuid()
+    let length = uninterrupted(|| Errno::result(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) }));
+    if length != Ok(16) {
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// A random number from 0 to 1.

@@ -33,6 +33,11 @@ pub(crate) fn say(line: &str) {
     });
 }
 
+/// Writes `line` to standard error, as far as there is room, without allocating.
+pub(super) fn say_without_memory(line: &str) {
+    let _ = Target::Others(io::stderr().as_fd()).write(line.as_bytes());
+}
+
 /// Shows `text` as the live line, which stays the terminal's last line; an empty `text` removes the live line. Draws
 /// nothing while redlock is in the background, since the last line then belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {

@@ -80,7 +80,7 @@ impl Scene<'_> {
                 assert!(!is_run || runs == "x", "it did not run\n{}", context());
                 assert!(!self.line.starts_with("acquire") || stdout.ends_with('\n'), "no token\n{}", context());
             }
-            Ended::Status(69 | 70 | 74 | 76 | 126) => {
+            Ended::Status(69 | 74 | 76 | 78 | 126) => {
                 let lines: Vec<&str> = stderr.lines().collect();
                 assert!(lines.iter().all(|line| line.starts_with("redlock: ")), "{}", context());
                 assert!(!lines.is_empty(), "it says nothing\n{}", context());

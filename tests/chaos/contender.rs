@@ -160,8 +160,8 @@ impl Contender<'_> {
         let code = end.code();
         *self.arena.results.lock().unwrap().statuses.entry((what, code)).or_default() += 1;
         let unclean = |text: &str| text.chars().any(|c| c.is_control() && c != '\n');
-        // After a mishap a call may end by any signal. After a mishap of the keeper a call may end with status 70, too.
-        let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 70));
+        // After a mishap a call may end by any signal. After a mishap of the keeper a call may end with status 69, too.
+        let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 69));
         let panics = end.stderr.contains("panicked") || end.code() == 101 || end.code() == 134;
         if panics || unclean(&end.stderr) || !(possible.contains(&code) || of_mishap) {
             let said = &end.stderr;

@@ -85,7 +85,7 @@ impl Way {
             Way::Revoked | Way::Forced => (Some(76), ("revoked by", "revoked", None, None, Some(false))),
             Way::RedlockKilled => (None, ("lease ran out", "expired", None, None, None)),
             // The keeper alone knew how the command ended.
-            Way::KeeperKilled => (Some(70), ("released", "released", None, None, None)),
+            Way::KeeperKilled => (Some(69), ("released", "released", None, None, None)),
         }
     }
 

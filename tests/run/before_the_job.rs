@@ -78,7 +78,7 @@ fn where_the_keeper_or_the_lease_to_re_enter_is_gone() {
     did_not_run(reenter, "--reentrant --token TOKEN -- true", 77, "the token does not hold \"backup\", <any>");
     let token = acquire(&redis, "backup");
     let said = like("redlock: \"backup\" did not run: the keeper was killed before it could start the command\n");
-    let waiter = redlock(&redis, "run -q backup --wait -- echo started").status(70).stderr(said).spawn();
+    let waiter = redlock(&redis, "run -q backup --wait -- echo started").status(69).stderr(said).spawn();
     eventually(SOON, "it waits", || status(&redis, "backup")["waiting"] == 1);
     send(waiter.keeper(), Signal::SIGKILL);
     waiter.finish();

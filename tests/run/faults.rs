@@ -42,7 +42,7 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     for (report, or) in [(1, "had not begun"), (2, "had just ended")] {
         let faults = Faults::at("redlock-keeper", libc::SYS_sendto, report, Fault::Kill);
         let said = format!("redlock: the keeper process of \"backup\" was killed: its job was stopped, or {or}\n");
-        redlock(&redis, "run -q backup -- true").with_faults(&faults).status(70).stderr(said).run();
+        redlock(&redis, "run -q backup -- true").with_faults(&faults).status(69).stderr(said).run();
         assert!(faults.happened() && !redis.exists("redlock:backup"));
         let log = redlock(&redis, "log backup -n 1 --format json").stdout(any()).run().json();
         assert_eq!((&log["outcome"], &log["status"]), (&"released".into(), &serde_json::Value::Null));

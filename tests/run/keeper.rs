@@ -2,8 +2,8 @@
 //! is stopped or killed, processes that do not die, a /proc that does not show the job, a sandbox.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
-    like, loss, message, ms, name, namespace, perhaps, redlock, release, run, send, stopped,
+    Ended, Finished, Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, any, at_last,
+    descendants, eventually, like, loss, message, ms, name, namespace, perhaps, redlock, release, run, send, stopped,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -100,7 +100,7 @@ fn a_job_that_does_not_die_is_told_of_and_waited_for() {
 #[test]
 fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
     let redis = Redis::start();
-    let test = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70);
+    let test = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(69);
     let mut job = test.stderr(message(["the keeper process of \"backup\" was killed"])).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
@@ -122,7 +122,7 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
 fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let mut job = test.status(70).stderr(message(["\"backup\"", "its job was stopped"])).ready();
+    let mut job = test.status(69).stderr(message(["\"backup\"", "its job was stopped"])).ready();
     let keeper = job.keeper();
     let tracer = Tracer::of(keeper);
     send(keeper, Signal::SIGKILL);
@@ -160,7 +160,7 @@ fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
             let script = format!("{first} \"$0\" {call}; exit $?");
             let test = Test::program(&redis, "unshare").args(&options).args(["sh", "-c", &script]);
             let why = "cannot supervise the job: /proc is not mounted, or belongs to another pid namespace";
-            test.arg(env!("CARGO_BIN_EXE_redlock")).status(70).stderr(message([why])).run();
+            test.arg(env!("CARGO_BIN_EXE_redlock")).status(78).stderr(message([why])).run();
             assert_eq!(redis.keys_without_the_memory(), [""; 0]);
         }
     }
@@ -317,10 +317,57 @@ fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
 #[test]
 fn a_sandbox_that_refuses_what_supervising_needs_is_told_before_the_lock_is_taken() {
     let redis = Redis::start();
-    for call in [libc::SYS_prctl, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal] {
-        let test = run(&redis, ["--", "true"]).refusing(call).status(70);
-        let why = "\"backup\" did not run: cannot supervise the job";
-        test.stderr(format!("redlock: {why}: operation not permitted\n")).run();
+    for call in [libc::SYS_prctl, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal, libc::SYS_wait4] {
+        let test = run(&redis, ["--", "true"]).refusing(call).status(78);
+        let why = "\"backup\" did not run: cannot supervise the job: operation not permitted (does a sandbox";
+        test.stderr(message([why])).run();
         assert_eq!(redis.keys_without_the_memory(), [""; 0]);
     }
+}
+
+#[test]
+fn a_job_is_found_and_started_though_a_sandbox_does_not_know_the_newest_calls() {
+    let redis = Redis::start();
+    let old = |test: Test| {
+        let calls = [libc::SYS_faccessat2, libc::SYS_faccessat, libc::SYS_statx, libc::SYS_getrandom];
+        calls.into_iter().chain(ACCESS).fold(test, Test::refusing)
+    };
+    old(run(&redis, ["--", "sh", "-c", "echo started"])).stdout("started\n").run();
+    old(run(&redis, ["--", "/bin/sh", "-c", "echo started"])).stdout("started\n").run();
+    for (command, status) in [("no-such-command", 127), ("/no/such/command", 127), ("/etc/passwd", 126)] {
+        old(run(&redis, ["--", command])).status(status).stderr(message(["cannot start"])).run();
+    }
+}
+
+/// access(2), which newer architectures do not have.
+#[cfg(target_arch = "x86_64")]
+const ACCESS: Option<i64> = Some(libc::SYS_access);
+#[cfg(not(target_arch = "x86_64"))]
+const ACCESS: Option<i64> = None;
+
+#[test]
+fn a_machine_without_memory_or_random_numbers_is_told_of() {
+    let redis = Redis::start();
+    let mut told = 0;
+    for limit in (10_000..).step_by(50) {
+        let script = format!("ulimit -v {limit}; exec redlock run -q {limit} -- true");
+        let test = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any());
+        let Finished { ended, stderr, .. } = test.spawn().finish_whole();
+        match ended {
+            Ended::Status(0) => break,
+            // The kernel or the loader could not load the program or its libraries.
+            Ended::Signal(libc::SIGSEGV | libc::SIGKILL) | Ended::Status(126 | 127) => {}
+            _ => {
+                told += 1;
+                assert!(stderr.lines().all(|line| line.starts_with("redlock: ")), "{limit}: {stderr}");
+                assert_eq!(ended, Ended::Status(69), "{limit}: {stderr}");
+            }
+        }
+    }
+    assert!(told > 0);
+    let Some(options) = namespace(&["--mount"]) else { return };
+    let script = "mount -t tmpfs tmpfs /dev; \"$0\" status; exit $?";
+    let test = Test::program(&redis, "unshare").args(&options).args(["sh", "-c", script]);
+    let test = test.arg(env!("CARGO_BIN_EXE_redlock")).refusing(libc::SYS_getrandom);
+    test.status(69).stderr(message(["cannot get random numbers: no such file or directory"])).run();
 }
