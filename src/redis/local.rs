@@ -9,8 +9,9 @@
 
 use super::file_value::{Cause, Unusable};
 use crate::sys::clock::Boot;
+use crate::sys::host::{self, SERVERS};
 use crate::sys::trust::{Step, follow};
-use crate::sys::{files, host, process};
+use crate::sys::{files, process};
 use crate::text::reason;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::statvfs::statvfs;
@@ -39,7 +40,8 @@ const LONGEST_LOG: u64 = 1 << 20;
 /// The bit of a directory in which users can remove only their own files.
 const STICKY: u32 = 0o1000;
 
-const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
+/// The server's standard input.
+const LOCK: &str = "lock";
 
 /// The `local:` server of a directory.
 #[derive(Debug)]
@@ -88,7 +90,7 @@ impl Local {
 
     /// The Unix socket; `redis-cli -s SOCKET shutdown` stops the server.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.directory.join("redis.sock")
+        self.directory.join(process::SOCKET)
     }
 
     /// The server's pid, if it is running.
@@ -139,15 +141,14 @@ impl Local {
     /// # Errors
     /// The message that no server program is installed.
     pub(crate) fn program() -> Result<PathBuf, String> {
-        let found = SERVERS.iter().find_map(|name| host::program(name));
-        found.ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
+        host::servers().next().ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
     }
 
     /// True if the directory has no files of a server: then there are no locks.
     pub(crate) fn is_unused(&self) -> bool {
         let absent =
             |name: &&str| fs::symlink_metadata(self.file(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        ["redis.sock", "appendonlydir", "appendonly.aof"].iter().all(absent)
+        [process::SOCKET, "appendonlydir", "appendonly.aof"].iter().all(absent)
     }
 
     /// A blocking connection with a timeout.
@@ -179,7 +180,7 @@ impl Local {
             return Err(io::Error::other("it is not running, and only the owner of its directory can start it"));
         }
         let directory = File::open(&self.directory).map_err(|error| self.unusable(&self.directory, &error))?;
-        let lock = self.open(File::options().read(true).write(true), process::MARK)?;
+        let lock = self.open(File::options().read(true).write(true), LOCK)?;
         match lock.try_lock().and_then(|()| directory.try_lock().or_else(unless_locked)) {
             Ok(()) if *started => Err(io::Error::other(format!("it exited at once; see {}", self.log().display()))),
             Ok(()) => {
@@ -187,7 +188,7 @@ impl Local {
                 process::start_detached(&mut self.server(lock)?, &directory)
             }
             Err(TryLockError::WouldBlock) => Ok(()),
-            Err(TryLockError::Error(error)) => Err(self.unusable(&self.file(process::MARK), &error)),
+            Err(TryLockError::Error(error)) => Err(self.unusable(&self.file(LOCK), &error)),
         }
     }
 

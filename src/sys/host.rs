@@ -8,6 +8,9 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The names of the programs that serve Redis' protocol.
+pub(crate) const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
+
 /// The name of this machine.
 pub(crate) fn name() -> String {
     gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
@@ -74,6 +77,11 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let usual = Path::new("/usr/local/bin").join(name);
     let found = find_command(name.as_ref()).or_else(|_| find_command(usual.as_os_str()));
     found.ok().filter(|file| file.is_absolute())
+}
+
+/// The programs of Redis that are installed.
+pub(crate) fn servers() -> impl Iterator<Item = PathBuf> {
+    SERVERS.into_iter().filter_map(program)
 }
 
 /// A field of this user's line in /etc/passwd; none if the field is empty, or if there is no line.

@@ -2,13 +2,14 @@
 
 use super::inherited::Inheritance;
 use super::signals::send;
-use super::{stdio, uninterrupted};
+use super::{host, stdio, uninterrupted};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, stat};
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -267,14 +268,13 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     Ok(stdio::redirect_to_null(0..=2)?)
 }
 
-/// The name of a file in the working directory of a detached program; the file is the program's standard input.
-pub(crate) const MARK: &str = "lock";
+/// The socket of a detached server, in the server's working directory.
+pub(crate) const SOCKET: &str = "redis.sock";
 
-/// Starts a program that outlives this process and any signal to this process's group, terminal or tree. The program
-/// has a session of its own, and no blocked signals. Its only descriptors are the standard ones of `command`, and a
-/// copy of `kept`. The program's parent is the nearest subreaper above this process: inside a job, the job's keeper. A
-/// keeper leaves the program alone if the program's standard input is the [`MARK`] in its working directory, and `kept`
-/// is that directory.
+/// Starts a server that outlives this process and any signal to this process's group, terminal or tree. The server has
+/// a session of its own, and no blocked signals. Its only descriptors are the standard ones of `command`, and a copy of
+/// `kept`. The server's parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper
+/// leaves the server alone: see [`is_detached`].
 ///
 /// # Errors
 /// The reason why the program could not be executed.
@@ -311,29 +311,35 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
     }
 }
 
-/// True if [`start_detached`] has started this child.
+/// True if this child is a server that [`start_detached`] has started: one of the installed servers, which the kernel
+/// names as the owner of the [`SOCKET`] in its directory. What a job can choose (a session, a name, its open files)
+/// proves nothing.
 pub(crate) fn is_detached(child: i32) -> bool {
-    let child = Pid::from_raw(child);
-    let session = unistd::getsid(Some(child));
+    let pid = Pid::from_raw(child);
+    let session = unistd::getsid(Some(pid));
     // Nearly all children of a keeper are in the keeper's session, or lead a session. Such a child was not started by
-    // `start_detached`, and none of its files needs to be read.
-    if session == Ok(child) || session == unistd::getsid(None) {
+    // `start_detached`, and its socket need not be looked for.
+    if session == Ok(pid) || session == unistd::getsid(None) {
         return false;
     }
     let process = Path::new("/proc").join(child.to_string());
-    let Some(directory) = link_target(&process.join("cwd")) else { return false };
-    // A daemon of the job may also have a file of this name as input. But only a detached program keeps the directory
-    // open.
-    link_target(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
-        && fs::read_dir(process.join("fd")).is_ok_and(|mut open| {
-            open.any(|one| one.is_ok_and(|one| link_target(&one.path()).as_ref() == Some(&directory)))
-        })
+    owner_of(&process.join("cwd").join(SOCKET)) == Ok(child) && is_server(&process.join("exe"))
 }
 
-/// The path that this link in /proc shows, without the ending that the kernel adds once the file is deleted.
-fn link_target(link: &Path) -> Option<String> {
-    let target = fs::read_link(link).ok()?.into_os_string().into_string().ok()?;
-    Some(target.trim_end_matches(" (deleted)").to_owned())
+/// The pid of the process that has opened this Unix socket for connections.
+fn owner_of(socket: &Path) -> nix::Result<i32> {
+    // If the server's backlog is full, the connection fails.
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let connection = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    socket::connect(connection.as_raw_fd(), &UnixAddr::new(socket)?)?;
+    Ok(getsockopt(&connection, PeerCredentials)?.pid())
+}
+
+/// True if this is the file of an installed server.
+fn is_server(file: &Path) -> bool {
+    let id = |file: &Path| fs::metadata(file).map(|file| (file.dev(), file.ino())).ok();
+    let id_of_file = id(file);
+    id_of_file.is_some() && host::servers().any(|server| id(&server) == id_of_file)
 }
 
 impl Program {

@@ -285,17 +285,20 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
 #[test]
 fn a_daemon_of_a_job_that_looks_like_a_server_is_killed_with_its_lease() {
     let redis = Redis::start();
-    // The daemon has its own lock as standard input, and its session has no leader.
-    let daemon =
-        "setsid -f sh -c '( flock -n 0; exec sleep 1000 ) <>lock & exit 0'; while [ ! -e lock ]; do sleep 0.01; done";
-    let options = ["run", "-q", "backup", "--ttl", "10m", "--kill-after", "1ms", "--", "sh", "-c"];
-    let test = Test::new(&redis).args(options).arg(format!("{daemon}; echo ready; sleep 1000"));
-    let mut job = test.any_end().stdout(any()).stderr(any()).spawn();
-    job.prints("ready");
-    redis.command(&["DEL", "redlock:backup"]);
-    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    job.wait(SOON);
-    assert_eq!(job.others(), [0; 0]);
+    // Each daemon has its own lock as standard input, its directory open, and a session without a leader. The second
+    // one listens on the server's socket, too.
+    let listens = "socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un(q(redis.sock))); listen(S, 9); sleep 1000";
+    for (daemon, file) in [("sleep 1000", "lock"), (&format!("perl -MSocket -e \"{listens}\""), "redis.sock")] {
+        let daemon = format!("setsid -f sh -c '( flock -n 0; exec {daemon} ) <>lock 9<. & exit 0'");
+        let options = ["run", "-q", "backup", "--ttl", "10m", "--kill-after", "1ms", "--", "sh", "-c"];
+        let script = format!("{daemon}; while [ ! -e {file} ]; do sleep 0.01; done; echo ready; sleep 1000");
+        let mut job = Test::new(&redis).args(options).arg(script).any_end().stdout(any()).stderr(any()).spawn();
+        job.prints("ready");
+        redis.command(&["DEL", "redlock:backup"]);
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        job.wait(SOON);
+        assert_eq!(job.others(), [0; 0]);
+    }
 }
 
 #[test]
