@@ -37,7 +37,11 @@ pub(crate) enum Recipient {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     Start,
-    /// The keeper failed to set itself up, or to execute the command; there is no job.
+    /// The keeper failed to set itself up, or to prepare the process of the command; there is no job.
+    SetUpFailure {
+        errno: i32,
+    },
+    /// The command could not be executed; there is no job.
     StartFailure {
         errno: i32,
     },

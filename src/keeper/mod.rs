@@ -14,8 +14,8 @@ pub(crate) use messages::{Cause, Deadline, Order, Recipient, Report};
 use crate::sys::clock::Boot;
 use crate::sys::inherited::Inheritance;
 use crate::sys::packets::{Packet, Packets};
-use crate::sys::process::{self, Handle, Program, Reap};
-use crate::sys::signals::Signals;
+use crate::sys::process::{self, Handle, NotStarted, Program, Reap};
+use crate::sys::signals::{Signals, change_mask};
 use crate::sys::stdio;
 use crate::sys::timer::Timer;
 use crate::sys::tree::{self, Root};
@@ -23,7 +23,7 @@ use killing::KillLoop;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -86,7 +86,7 @@ pub(crate) fn fork(task: &Task, inherited: Inheritance, terminal: bool) -> nix::
         match KeeperProcess::new(task, inherited, terminal, &theirs) {
             Ok(mut keeper) => keeper.keep(),
             Err(errno) => {
-                let _ = theirs.send(&Report::StartFailure { errno: errno as i32 });
+                let _ = theirs.send(&Report::SetUpFailure { errno: errno as i32 });
             }
         }
     })?;
@@ -101,7 +101,7 @@ impl Keeper {
         self.socket.send(order)
     }
 
-    /// The next report, without waiting. [`Packet::End`] before [`Report::End`] or [`Report::StartFailure`] means that
+    /// The next report, without waiting. [`Packet::End`] before a report that there is no job, or no more, means that
     /// the keeper was killed: see [`Keeper::kill_job`].
     pub(crate) fn receive(&self) -> Packet<Report> {
         self.socket.receive()
@@ -181,7 +181,7 @@ impl<'a> KeeperProcess<'a> {
         socket: &'a Packets,
     ) -> nix::Result<KeeperProcess<'a>> {
         // The keeper must outlive the job, even when systemd stops a unit: systemd signals every process of the unit.
-        SigSet::all().thread_set_mask()?;
+        change_mask(SigmaskHow::SIG_SETMASK, &SigSet::all())?;
         prctl::set_child_subreaper(true)?;
         let mut program = Program::new(&task.file, &task.command, std::env::vars_os(), inherited);
         task.environment.iter().for_each(|(name, value)| program.set(name, Some(value)));
@@ -302,7 +302,8 @@ impl<'a> KeeperProcess<'a> {
                 self.report(&Report::Start);
                 let _ = stdio::redirect_to_null(0..=2);
             }
-            Err(errno) => self.end_with(Report::StartFailure { errno: errno as i32 }),
+            Err(NotStarted::SetUp(errno)) => self.end_with(Report::SetUpFailure { errno: errno as i32 }),
+            Err(NotStarted::Exec(errno)) => self.end_with(Report::StartFailure { errno: errno as i32 }),
         }
     }
 

@@ -4,7 +4,7 @@ use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
 use super::loss::Loss;
 use super::renewal::Renewer;
-use super::supervisor::{Supervisor, interrupts};
+use super::supervisor::{Supervisor, cannot_supervise, interrupts};
 use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -135,6 +135,10 @@ impl<'a> Supervision<'a> {
                             messages.time_limit(limit);
                         }
                         return Ok(JobEnd::of(status, cause, at));
+                    }
+                    Some(Report::SetUpFailure { errno }) => {
+                        let error = cannot_supervise(Errno::from_raw(errno));
+                        return Err(early_interruption(&early).unwrap_or(error));
                     }
                     Some(Report::StartFailure { errno }) => {
                         let error = Error::no_command(&job.task.command[0], Errno::from_raw(errno));

@@ -100,7 +100,7 @@ impl Supervisor {
             biased;
             signal = self.signals.next(next_interruption) => Error::Interrupted(signal),
             report = self.next_report() => match report {
-                Some(Report::StartFailure { errno }) => cannot_supervise(Errno::from_raw(errno)),
+                Some(Report::SetUpFailure { errno }) => cannot_supervise(Errno::from_raw(errno)),
                 _ => keeper_gone(),
             },
         }

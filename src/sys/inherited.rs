@@ -1,6 +1,7 @@
 //! The parts of the initial state that this process changes, and restores for a child: closed standard descriptors,
 //! ignored signals, the signal mask.
 
+use super::signals::change_mask;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -71,6 +72,13 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
+/// Ignores the signal, or restores its default action.
+pub(super) fn dispose(signal: i32, is_ignored: bool) -> nix::Result<()> {
+    // SAFETY: neither disposition installs a handler.
+    let before = unsafe { libc::signal(signal, if is_ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
+    if before == libc::SIG_ERR { Err(Errno::last()) } else { Ok(()) }
+}
+
 /// The state that a child must get back before exec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inheritance {
@@ -84,27 +92,27 @@ impl Inheritance {
         let sigchld_ignored = is_ignored(libc::SIGCHLD);
         if sigchld_ignored {
             // With SIGCHLD ignored, the kernel would discard the children's statuses.
-            // SAFETY: SIG_DFL installs no handler.
-            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+            dispose(libc::SIGCHLD, false)?;
         }
-        Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
+        Ok(Inheritance { mask: change_mask(SigmaskHow::SIG_BLOCK, signals)?, sigchld_ignored })
     }
 
     /// Restores the state. Allocates nothing, since a child calls this between fork and exec.
-    pub(super) fn restore(&self) {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn restore(&self) -> nix::Result<()> {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {
                 // SAFETY: this descriptor is the /dev/null that was opened in place of a closed one.
-                unsafe { libc::close(i32::from(descriptor)) };
+                Errno::result(unsafe { libc::close(i32::from(descriptor)) })?;
             }
         }
         let at_start = AT_START.load(Ordering::Relaxed);
         let of_writing = OF_WRITING.map(|(signal, bit)| (signal, at_start & bit != 0));
         for (signal, was_ignored) in of_writing.into_iter().chain([(libc::SIGCHLD, self.sigchld_ignored)]) {
-            // SAFETY: neither disposition installs a handler.
-            unsafe { libc::signal(signal, if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
+            dispose(signal, was_ignored)?;
         }
-        // This cannot fail: the mask came from the kernel.
-        let _ = self.mask.thread_set_mask();
+        change_mask(SigmaskHow::SIG_SETMASK, &self.mask).map(drop)
     }
 }

@@ -1,14 +1,14 @@
 //! Starts, signals and reaps processes, and tells facts about them.
 
-use super::inherited::Inheritance;
-use super::signals::send;
+use super::inherited::{Inheritance, dispose};
+use super::signals::{change_mask, send};
 use super::{host, stdio, uninterrupted};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, stat};
 use nix::unistd::{self, ForkResult, Pid};
@@ -30,6 +30,15 @@ pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     inherited: Inheritance,
+}
+
+/// The reason why a program was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotStarted {
+    /// The kernel has no room for a process, or a step between clone and exec has failed.
+    SetUp(Errno),
+    /// The program could not be executed: ENOENT and the like.
+    Exec(Errno),
 }
 
 /// The result of looking for a child that has ended.
@@ -256,10 +265,10 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
 /// descriptors must not be used afterwards, nor dropped.
 ///
 /// # Errors
-/// The kernel's, for lack of a descriptor: some of the caller's descriptors are then still open.
+/// The kernel's: some of the caller's descriptors are then still open.
 pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
-    let _ = SigSet::all().thread_set_mask();
-    let _ = unistd::setsid();
+    change_mask(SigmaskHow::SIG_SETMASK, &SigSet::all())?;
+    unistd::setsid()?;
     let kept = kept.map(|descriptor| descriptor.as_raw_fd());
     for descriptor in inherited_descriptors()?.into_iter().filter(|descriptor| !kept.contains(descriptor)) {
         // SAFETY: touches no memory; the owners of these descriptors are not used again.
@@ -298,11 +307,15 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
     for &descriptor in open {
         let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
         // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
-        unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
+        match Errno::result(unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) }) {
+            // The descriptor by which the list of descriptors was read is closed.
+            Ok(_) | Err(Errno::EBADF) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
-    // SAFETY: SIG_DFL installs no handler. The program must learn of the ends of its children.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    SigSet::empty().thread_set_mask()?;
+    // The program must learn of the ends of its children.
+    dispose(libc::SIGCHLD, false)?;
+    change_mask(SigmaskHow::SIG_SETMASK, &SigSet::empty())?;
     // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
     match unsafe { unistd::fork() }? {
         // SAFETY: ends the process without running code of its parent.
@@ -372,8 +385,8 @@ impl Program {
     /// program is reaped.
     ///
     /// # Errors
-    /// The reason why the program could not be executed: ENOENT and the like.
-    pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> nix::Result<i32> {
+    /// The reason why there is no such program.
+    pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> Result<i32, NotStarted> {
         let (arguments, environment) = (null_terminated(&self.arguments), null_terminated(&self.environment));
         // For a script that has no #! line, execvpe builds another array of arguments on the stack.
         let words = 8 * 1024 + arguments.len();
@@ -388,7 +401,7 @@ impl Program {
             parent: unistd::getpid(),
             parents_status: c_string(format!("/proc/{}/status", unistd::getpid()).as_bytes()),
             room: vec![0; 1 << 20],
-            errno: 0,
+            failure: None,
         };
         // As with vfork, no memory is copied. The child uses this process's memory, with a stack of its own; this
         // process stands still until the child executes or exits.
@@ -403,15 +416,15 @@ impl Program {
             )
         });
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
-        let pid = born?;
-        // SAFETY: the child may have written to `errno` while this process stood still; a volatile read keeps the
+        let pid = born.map_err(NotStarted::SetUp)?;
+        // SAFETY: the child may have written to `failure` while this process stood still; a volatile read keeps the
         // compiler from assuming otherwise.
-        match unsafe { (&raw const setup.errno).read_volatile() } {
-            // The errno is also zero if a signal ended the child before exec; the child's status then shows the signal.
-            0 => Ok(pid),
-            errno => {
+        match unsafe { (&raw const setup.failure).read_volatile() } {
+            // There is no failure either if a signal ended the child before exec; the child's status shows the signal.
+            None => Ok(pid),
+            Some(failure) => {
                 wait_for(pid);
-                Err(Errno::from_raw(errno))
+                Err(failure)
             }
         }
     }
@@ -429,8 +442,7 @@ struct ChildSetup<'a> {
     parents_status: CString,
     /// Room for the contents of the file `parents_status`, which lists all groups of the user.
     room: Vec<u8>,
-    /// The error of exec, or 0.
-    errno: i32,
+    failure: Option<NotStarted>,
 }
 
 impl ChildSetup<'_> {
@@ -441,20 +453,44 @@ impl ChildSetup<'_> {
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
     /// only in the parent came before the child existed. A signal that is pending in both has already reached the
     /// child.
-    fn take_over_keys(&mut self) {
+    ///
+    /// # Errors
+    /// The kernel's: a key may have been lost.
+    fn take_over_keys(&mut self) -> nix::Result<()> {
         // The parent's signals are read first. Else a signal that comes between the two reads would seem older than the
         // child.
-        let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };
+        let Some(parents) = pending(&self.parents_status, &mut self.room)? else { return Ok(()) };
         // SAFETY: all zeroes are a valid set, and the call fills it.
         let own = unsafe {
             let mut own = std::mem::zeroed();
-            libc::sigpending(&raw mut own);
+            Errno::result(libc::sigpending(&raw mut own))?;
             SigSet::from_sigset_t_unchecked(own)
         };
         for signal in OF_TERMINAL {
             if parents & 1 << (signal as i32 - 1) != 0 && !own.contains(signal) {
-                let _ = send(unistd::getpid().as_raw(), signal as i32);
+                send(unistd::getpid().as_raw(), signal as i32)?;
             }
+        }
+        Ok(())
+    }
+
+    /// All steps before exec. If one of them were left out, the job could outlive the lease, keep a file open or lose
+    /// its errors.
+    fn set_up(&mut self) -> nix::Result<()> {
+        if self.apart {
+            unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+        }
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        if unistd::getppid() != self.parent {
+            return Err(Errno::ESRCH);
+        }
+        if !self.apart {
+            self.take_over_keys()?;
+        }
+        self.inherited.restore()?;
+        match self.errors {
+            Some(errors) => uninterrupted(|| unistd::dup2_stderr(errors)),
+            None => Ok(()),
         }
     }
 
@@ -462,34 +498,26 @@ impl ChildSetup<'_> {
     extern "C" fn run(setup: *mut libc::c_void) -> i32 {
         // SAFETY: the parent passes a `ChildSetup`, and stands still.
         let setup = unsafe { &mut *setup.cast::<ChildSetup>() };
-        if setup.apart {
-            let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
-        }
-        let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-        if unistd::getppid() == setup.parent {
-            if !setup.apart {
-                setup.take_over_keys();
+        setup.failure = Some(match setup.set_up() {
+            Ok(()) => {
+                // SAFETY: all are C strings, or arrays of them that end with a null pointer.
+                unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
+                NotStarted::Exec(Errno::last())
             }
-            setup.inherited.restore();
-            if let Some(errors) = setup.errors {
-                let _ = unistd::dup2_stderr(errors);
-            }
-            // SAFETY: all are C strings, or arrays of them that end with a null pointer.
-            unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
-            setup.errno = Errno::last_raw();
-        }
+            Err(errno) => NotStarted::SetUp(errno),
+        });
         // SAFETY: ends the child without running code of its parent.
         unsafe { libc::_exit(127) }
     }
 }
 
 /// The signals that are pending for a process as a whole, from its file `status` in /proc: bit N − 1 is signal N. None
-/// if the file cannot be read. Allocates nothing, since a child calls this between clone and exec.
-fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
-    let file = open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-    let length = uninterrupted(|| unistd::read(&file, room)).ok()?;
-    let (_, rest) = std::str::from_utf8(&room[..length]).ok()?.split_once("ShdPnd:\t")?;
-    u64::from_str_radix(rest.get(..16)?, 16).ok()
+/// if the file does not say. Allocates nothing, since a child calls this between clone and exec.
+fn pending(status: &CStr, room: &mut [u8]) -> nix::Result<Option<u64>> {
+    let file = uninterrupted(|| open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()))?;
+    let length = uninterrupted(|| unistd::read(&file, room))?;
+    let found = std::str::from_utf8(&room[..length]).ok().and_then(|text| text.split_once("ShdPnd:\t"));
+    Ok(found.and_then(|(_, rest)| u64::from_str_radix(rest.get(..16)?, 16).ok()))
 }
 
 /// The signals that a terminal sends when a key is pressed, or when the terminal is closed.

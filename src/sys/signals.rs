@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -32,7 +32,7 @@ impl Signals {
 
     /// Blocks `set` in this thread and all threads that it starts, and opens a descriptor for `set`.
     pub(crate) fn block(set: &SigSet) -> nix::Result<Signals> {
-        set.thread_block()?;
+        change_mask(SigmaskHow::SIG_BLOCK, set)?;
         Signals::open(set)
     }
 
@@ -57,14 +57,21 @@ pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
     signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
 }
 
+/// Changes the signal mask of this thread, and returns the mask before. (nix's functions for threads overlook errors.)
+pub(crate) fn change_mask(how: SigmaskHow, set: &SigSet) -> nix::Result<SigSet> {
+    let mut before = SigSet::empty();
+    sigprocmask(how, Some(set), Some(&mut before))?;
+    Ok(before)
+}
+
 /// Runs `action` with SIGTTOU blocked in this thread: under `stty tostop`, writing to the terminal from the background
 /// would stop the process.
 pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
     let ttou = SigSet::from_iter([Signal::SIGTTOU]);
-    let before = ttou.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
+    let before = change_mask(SigmaskHow::SIG_BLOCK, &ttou);
     let result = action();
     if let Ok(before) = before {
-        let _ = before.thread_set_mask();
+        let _ = change_mask(SigmaskHow::SIG_SETMASK, &before);
     }
     result
 }

@@ -1,8 +1,9 @@
 //! System calls that fail, that a signal interrupts, or at which the process is killed.
 
-use crate::support::{Ended, Fault, Faults, Finished, POLL, Redis, SOON, Test, any, message, redlock, release};
+use crate::support::{Caller, Ended, Fault, Faults, Finished, POLL, Redis, SOON, Test, any, message, redlock, release};
 use nix::errno::Errno;
 use nix::libc;
+use nix::pty::openpty;
 use std::sync::Arc;
 
 /// Runs a job that sends SIGTERM to redlock, and ends when redlock passes the signal on.
@@ -87,6 +88,39 @@ fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
                 let is_loaded = !stderr.contains("loading shared libraries");
                 assert!(ended == Ended::Status(0) || is_told || !is_loaded, "{moment:?}, {errno}: {ended:?}, {stderr}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_job_whose_process_cannot_be_set_up_as_it_must_be_does_not_start() {
+    let (redis, terminal) = (Redis::start(), openpty(None, None).unwrap());
+    // On a terminal the child takes over what was pressed before its birth.
+    for at_terminal in [false, true] {
+        let call = |faults: &Arc<Faults>| {
+            let test = redlock(&redis, "run -q backup --keep-errors FILE -- sh -c").arg("echo started");
+            let test = test.with_faults(faults).any_end().stdout(any());
+            let test =
+                if at_terminal { test.at_terminal(terminal.slave.try_clone().unwrap()) } else { test.stderr(any()) };
+            test.spawn().finish_whole()
+        };
+        let healthy = Faults::none();
+        assert_eq!(call(&healthy).stdout, "started\n");
+        // The second process of this name is the child, which becomes the command. getppid cannot fail; the others are
+        // about a file that the child has read.
+        let harmless = [libc::SYS_getppid, libc::SYS_fcntl, libc::SYS_close];
+        let steps = healthy.seen().into_iter().filter(|moment| moment.caller == Caller("redlock-keeper".into(), 1));
+        let steps: Vec<_> = steps
+            .take_while(|moment| moment.call != libc::SYS_execve)
+            .filter(|moment| !harmless.contains(&moment.call))
+            .collect();
+        assert!(steps.len() > 5, "{steps:?}");
+        for step in steps {
+            let Finished { ended, stdout, stderr, .. } =
+                call(&Faults::planned(step.clone(), Fault::Error(Errno::EBUSY)));
+            assert_eq!((ended, stdout.as_str()), (Ended::Status(69), ""), "{step:?}");
+            assert!(at_terminal || message(["\"backup\" did not run", "busy"]).matches(&stderr), "{step:?}: {stderr}");
+            assert!(!redis.exists("redlock:backup"), "{step:?}");
         }
     }
 }
