@@ -9,7 +9,7 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
-use crate::sys::signals::{ENDING, Signals};
+use crate::sys::signals::{Signals, ending};
 use crate::sys::wait::sleep_until;
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
@@ -44,7 +44,7 @@ async fn acquire_and_print(
     guard: Option<Guard>,
     common: &Common,
 ) -> Result<(), Error> {
-    let signals = signals(&ENDING)?;
+    let signals = signals(ending())?;
     let start = Boot::now();
     let line = RefCell::new(line);
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);

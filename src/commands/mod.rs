@@ -26,7 +26,6 @@ use crate::sys;
 use crate::sys::random;
 use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
-use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -65,7 +64,7 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
 ///
 /// # Errors
 /// The errors of [`Error::cannot_wait`].
-fn signals(signals: &[Signal]) -> Result<Readable<Signals>, Error> {
+fn signals(signals: impl IntoIterator<Item = i32>) -> Result<Readable<Signals>, Error> {
     let blocked = Signals::block(&not_ignored(signals));
     let signals = blocked.map_err(|errno| Error::cannot_wait(errno.into()))?;
     Readable::new(signals).map_err(Error::cannot_wait)

@@ -7,7 +7,7 @@ use crate::lock::WaitReport;
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
-use crate::sys::signals::ENDING;
+use crate::sys::signals::ending;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout, Boot::now()));
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
     block_on(async {
-        let signals = signals(&ENDING)?;
+        let signals = signals(ending())?;
         tokio::select! {
             biased;
             error = interrupted(&signals, &line) => Err(error),

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::screen::Screen;
 use crate::sys::clock::{local_date, unix_time};
-use crate::sys::signals::Signals;
+use crate::sys::signals::{Signals, ending};
 use crate::sys::wait::Readable;
 use crate::text::exact;
 use futures_util::future::OptionFuture;
@@ -16,7 +16,9 @@ use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
 
 /// The signals that end the watch; SIGWINCH for a new terminal size; SIGTSTP for Ctrl-Z. The screen handles Ctrl-C.
-const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
+fn read() -> impl Iterator<Item = i32> {
+    ending().filter(|&signal| signal != libc::SIGINT).chain([libc::SIGWINCH, libc::SIGTSTP])
+}
 
 /// Calls `look` and shows the page, again and again at the interval `every`. A signal or the key q ends the watch.
 /// `look` gets the width of the screen in columns; None if standard output is a dumb terminal or no terminal.
@@ -28,7 +30,7 @@ pub(super) async fn watch(
     is_json: bool,
     mut look: impl AsyncFnMut(Option<usize>) -> anyhow::Result<String>,
 ) -> anyhow::Result<Exit> {
-    let signals = signals(&READ)?;
+    let signals = signals(read())?;
     let screen = Screen::open()?;
     let keys = screen.as_ref().and_then(Screen::keys).map(Readable::new).transpose().map_err(Error::cannot_wait)?;
     loop {

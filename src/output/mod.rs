@@ -87,7 +87,7 @@ pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Resu
     let written = written.and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects an error, as from any other program.
-        ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Interrupted(libc::SIGPIPE),
+        ErrorKind::BrokenPipe if !inherited::was_ignored(libc::SIGPIPE) => Error::Interrupted(libc::SIGPIPE),
         _ => not_written(&error),
     })
 }

@@ -4,7 +4,7 @@ use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
 use super::loss::Loss;
 use super::renewal::Renewer;
-use super::supervisor::{Supervisor, cannot_supervise, interrupts};
+use super::supervisor::{Supervisor, cannot_supervise};
 use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -12,7 +12,7 @@ use crate::keeper::{Cause, Deadline, Order, Progress, Report};
 use crate::lock::{End, Lease, RunOutcome, UNDO_TIMEOUT};
 use crate::sys::clock::Boot;
 use crate::sys::files;
-use crate::sys::signals::SignalEvent;
+use crate::sys::signals::{self, SignalEvent};
 use crate::sys::wait::{sleep_until, within};
 use futures_util::future::join_all;
 use nix::errno::Errno;
@@ -295,5 +295,5 @@ impl<'a> Supervision<'a> {
 
 /// The error for the first signal of `early` that ends redlock while there is no job. None without such a signal.
 fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
-    early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
+    early.iter().map(|event| event.signal).find(|&signal| signals::ends(signal)).map(Error::Interrupted)
 }

@@ -27,11 +27,12 @@ pub(crate) struct Job {
     pub(crate) verbose: bool,
 }
 
-/// Signals that go to the whole job.
-const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+/// Signals that go to the command alone, except SIGHUP when the terminal goes away: see [`Supervisor::forward`]. All
+/// others go to the whole job.
+const TO_COMMAND: [i32; 5] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH, libc::SIGCONT];
 
-/// Signals that go to the command alone, except SIGHUP when the terminal goes away: see [`Supervisor::forward`].
-const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
+/// Signals that the kernel sends to the whole group in the foreground of a terminal.
+const OF_TERMINAL: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGWINCH, libc::SIGCONT];
 
 pub(super) struct Supervisor {
     pub(super) job: Job,
@@ -45,7 +46,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn handled_signals() -> SigSet {
-        let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
+        let mut mask = signals::not_ignored(signals::for_others());
         mask.add(Signal::SIGCHLD);
         mask
     }
@@ -75,8 +76,9 @@ impl Supervisor {
     pub(super) fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
         // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();
-        let to_job = hangs_up || TO_JOB.iter().any(|&one| one as i32 == signal);
-        let to = match (from_kernel && self.terminal && !hangs_up, to_job) {
+        let to_job = hangs_up || !TO_COMMAND.contains(&signal);
+        let of_terminal = from_kernel && self.terminal && OF_TERMINAL.contains(&signal);
+        let to = match (of_terminal && !hangs_up, to_job) {
             // The terminal has sent the signal to the whole group, the job included.
             (true, _) => Recipient::KeeperOnly,
             (false, true) => Recipient::Job,
@@ -121,15 +123,10 @@ fn next_signal(signals: &Signals) -> Option<SignalEvent> {
 
 /// The next pending signal that ends redlock while there is no job.
 fn next_interruption(signals: &Signals) -> Option<i32> {
-    std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| interrupts(signal))
+    std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| signals::ends(signal))
 }
 
-/// True for a signal that ends redlock while there is no job: its default action is to end a process.
-pub(super) fn interrupts(signal: i32) -> bool {
-    signal != libc::SIGWINCH && signal != libc::SIGCONT
-}
-
-/// The error for a system call that was refused, or failed for lack of descriptors, memory or processes.
+/// The error for a system call that failed.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
     Error::of_system(CANNOT_SUPERVISE, &errno.into())
 }

@@ -58,9 +58,17 @@ pub(crate) fn was_closed(descriptor: u8) -> bool {
     AT_START.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
-/// True if SIGPIPE was ignored when this process started. Since then this process ignores SIGPIPE in any case.
-pub(crate) fn was_sigpipe_ignored() -> bool {
-    AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
+/// True for a signal by which a process hears of its own failed writes.
+pub(super) fn is_of_writing(signal: i32) -> bool {
+    OF_WRITING.iter().any(|&(one, _)| one == signal)
+}
+
+/// True if this process ignored the signal when it started. (Since then it ignores those of writing in any case.)
+pub(crate) fn was_ignored(signal: i32) -> bool {
+    match OF_WRITING.iter().find(|&&(one, _)| one == signal) {
+        Some((_, bit)) => AT_START.load(Ordering::Relaxed) & bit != 0,
+        None => is_ignored(signal),
+    }
 }
 
 /// True if this process ignores the signal now.

@@ -1,7 +1,7 @@
 //! Signals as data: they are blocked, and read one at a time, each with its origin. [`end_by`] ends this process by a
 //! signal.
 
-use super::inherited::is_ignored;
+use super::inherited::{self, was_ignored};
 use super::uninterrupted;
 use nix::errno::Errno;
 use nix::libc;
@@ -36,10 +36,15 @@ impl Signals {
         Signals::open(set)
     }
 
-    /// The next signal, if one is pending.
+    /// The next signal, if one is pending. Passes over those by which this process hears of its own failed writes.
     pub(crate) fn next(&self) -> Option<SignalEvent> {
-        let info = uninterrupted(|| self.0.read_signal()).ok().flatten()?;
-        Some(SignalEvent { signal: i32::try_from(info.ssi_signo).ok()?, from_kernel: info.ssi_code == libc::SI_KERNEL })
+        loop {
+            let info = uninterrupted(|| self.0.read_signal()).ok().flatten()?;
+            let signal = i32::try_from(info.ssi_signo).ok()?;
+            if !(info.ssi_pid == std::process::id() && inherited::is_of_writing(signal)) {
+                return Some(SignalEvent { signal, from_kernel: info.ssi_code == libc::SI_KERNEL });
+            }
+        }
     }
 }
 
@@ -49,12 +54,37 @@ impl AsFd for Signals {
     }
 }
 
-/// The signals that ask a waiting program to end.
-pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// The signals that are not for others: nobody can catch the first two; the third tells of children; the last three
+/// suspend this process.
+const OWN: [i32; 6] = [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// The set of these signals, except ignored ones: if an ignored signal were blocked, the signalfd would report it.
-pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
-    signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
+/// All signals that this process can read and pass on. (The C library keeps those below SIGRTMIN for itself.)
+pub(crate) fn for_others() -> impl Iterator<Item = i32> {
+    (1..32).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(|signal| !OWN.contains(signal))
+}
+
+/// Those of [`for_others`] that ask a waiting program to end.
+pub(crate) fn ending() -> impl Iterator<Item = i32> {
+    for_others().filter(|&signal| ends(signal))
+}
+
+/// True for a signal whose default action ends a process.
+pub(crate) fn ends(signal: i32) -> bool {
+    ![libc::SIGCONT, libc::SIGURG, libc::SIGWINCH].contains(&signal)
+}
+
+/// The set of these signals, except those that were ignored at start: if such a signal were blocked, the signalfd would
+/// report it.
+pub(crate) fn not_ignored(signals: impl IntoIterator<Item = i32>) -> SigSet {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised first. (nix's sets know no real-time signals.)
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals.into_iter().filter(|&signal| !was_ignored(signal)) {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        SigSet::from_sigset_t_unchecked(set.assume_init())
+    }
 }
 
 /// Changes the signal mask of this thread, and returns the mask before. (nix's functions for threads overlook errors.)

@@ -2,9 +2,10 @@
 //! job inherits.
 
 use crate::support::{
-    Ended, Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, eventually, is_renewed, like, lost, ms, name,
-    redlock, run, when,
+    Ended, Mode, Proxy, Redis, Running, SOON, Test, Watched, acquire, alive, any, descendants, eventually, is_renewed,
+    like, lost, ms, name, namespace, redlock, run, stopped, when,
 };
+use nix::libc;
 use nix::sys::signal::Signal;
 
 /// The shell code of a command and of the command's child: each prints every signal that comes, and goes on. The child
@@ -274,16 +275,107 @@ fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     assert!(!redis.exists("redlock:backup"));
 }
 
+/// The numbers in a row of the table of all signals in redlock-run(1).
+fn row(begin: &str) -> Vec<i32> {
+    let manual = include_str!("../../man/src/redlock-run.man");
+    let (_, row) = manual.split_once(&format!("\n{begin}: ")).unwrap();
+    let words: Vec<&str> = row.split(".br").next().unwrap().split_whitespace().collect();
+    let numbers = words.iter().filter_map(|word| word.parse().ok());
+    let range = |numbers: Vec<i32>| match (words.contains(&"to"), numbers.split_last_chunk()) {
+        (true, Some((numbers, &[first, last]))) => numbers.iter().copied().chain(first..=last).collect(),
+        _ => numbers,
+    };
+    range(numbers.collect())
+}
+
+fn send_number(pid: u32, signal: i32) {
+    // SAFETY: touches no memory. (nix knows no real-time signals.)
+    assert_eq!(unsafe { libc::kill(pid.cast_signed(), signal) }, 0);
+}
+
+/// The code of a command, and of its child in a session of its own: each prints the number of every signal that comes.
+const TALKER_OF_ALL: &str = "exec 2>/dev/null; talk() { for s in $(seq 64 | grep -vw 17); do trap \"echo $1 $s\" $s; done; \
+     echo $1 ready; while :; do sleep 0.01; done; }";
+
+/// Sends each signal of the manual's table to `redlock`, whose job is made of two talkers.
+fn each_signal_goes_where_the_manual_says(job: &Running, redlock: u32, is_process_1: bool) {
+    let mut ready = [job.stdout_line(), job.stdout_line()];
+    ready.sort();
+    assert_eq!(ready, ["child ready", "command ready"]);
+    for signal in row("Passed on to the command") {
+        send_number(redlock, signal);
+        assert_eq!(job.stdout_line(), format!("command {signal}"));
+    }
+    for signal in row("Passed on to the whole job") {
+        send_number(redlock, signal);
+        let mut told = [job.stdout_line(), job.stdout_line()];
+        told.sort();
+        assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
+    }
+    // What process 1 cannot catch does nothing to it, except SIGKILL and SIGSTOP from outside of its namespace.
+    let harmless = if is_process_1 { [32, 33] } else { [libc::SIGSTOP; 2] };
+    for signal in row("Kept").into_iter().chain(harmless) {
+        send_number(redlock, signal);
+        if !is_process_1 && signal != libc::SIGCHLD {
+            eventually(SOON, "it is suspended", || stopped(redlock));
+            send_number(redlock, libc::SIGCONT);
+            assert_eq!(job.stdout_line(), "command 18");
+        }
+        send_number(redlock, libc::SIGUSR1);
+        assert_eq!(job.stdout_line(), "command 10", "nothing came of {signal}");
+    }
+}
+
 #[test]
-fn a_redlock_that_crashes_or_dies_of_a_signal_that_nobody_handles_takes_its_job_with_it() {
+fn each_of_the_64_signals_goes_where_the_manual_says() {
+    let all = ["Passed on to the command", "Passed on to the whole job", "Kept", "Cannot be caught"].map(row);
+    let mut numbers = all.concat();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=64).collect::<Vec<i32>>());
     let redis = Redis::start();
-    for signal in [Signal::SIGALRM, Signal::SIGABRT] {
+    let script = format!("{TALKER_OF_ALL}; setsid -f bash -c '{TALKER_OF_ALL}; talk child'; talk command");
+    let job = redlock(&redis, "run -q backup -- bash -c").arg(&script).any_end().spawn();
+    each_signal_goes_where_the_manual_says(&job, job.pid(), false);
+    job.send(Signal::SIGKILL);
+    job.finish();
+    let Some(options) = namespace(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
+    let test = Test::program(&redis, "unshare").args(options).arg(env!("CARGO_BIN_EXE_redlock"));
+    let job = test.args(["run", "-q", "--name", "first", "--", "bash", "-c", &script]).any_end().spawn();
+    eventually(SOON, "it runs", || redis.exists("redlock:first"));
+    let first = descendants(job.pid()).into_iter().find(|&pid| name(pid) == "redlock").unwrap();
+    each_signal_goes_where_the_manual_says(&job, first, true);
+    job.send(Signal::SIGKILL);
+    job.finish();
+}
+
+#[test]
+fn a_redlock_that_dies_of_a_signal_that_cannot_be_caught_takes_its_job_with_it() {
+    let redis = Redis::start();
+    // A process with threads, such as this one, ignores signal 32, and so do those that it starts.
+    let ends_it = |signal: &i32| ![libc::SIGSTOP, 32].contains(signal);
+    for signal in row("Cannot be caught").into_iter().filter(ends_it) {
         let test = run(&redis, ["--", "sh", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000"]);
         let mut job = test.any_end().ready();
-        job.send(signal);
-        assert_eq!(job.wait(SOON), Ended::Signal(signal as i32));
+        send_number(job.pid(), signal);
+        assert_eq!(job.wait(SOON), Ended::Signal(signal), "{signal}");
         eventually(SOON, "nobody is left", || job.others().is_empty());
         redis.command(&["DEL", "redlock:backup"]);
+    }
+}
+
+#[test]
+fn any_signal_that_ends_a_program_ends_a_waiting_call_and_leaves_nothing() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let before = redis.keys_without_the_memory();
+    for line in ["run -q backup --wait -- true", "acquire -q backup --wait"] {
+        for signal in [libc::SIGALRM, libc::SIGPWR, libc::SIGXCPU, libc::SIGPIPE, libc::SIGABRT, libc::SIGRTMIN() + 3] {
+            let mut call = redlock(&redis, line).any_end().spawn();
+            eventually(SOON, "it waits", || redis.keys_without_the_memory() != before);
+            send_number(call.pid(), signal);
+            assert_eq!(call.wait(SOON), Ended::Signal(signal), "{line}");
+            eventually(SOON, "nothing is left", || redis.keys_without_the_memory() == before);
+        }
     }
 }
 
