@@ -468,3 +468,17 @@ fn a_process_that_ends_in_line_leaves_the_line() {
     assert_eq!(status(&redis, "backup")["waiting"], 0);
     release(&redis, "backup", &token);
 }
+
+#[test]
+fn of_a_script_that_is_process_1_the_lock_stays_for_its_ttl_and_run_is_the_way_there() {
+    let Some(options) = namespace(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
+    let redis = Redis::start();
+    for (call, is_held) in
+        [("acquire --name backup --ttl 10m --while-pid $$", true), ("run --name other -- true", false)]
+    {
+        let script = format!("redlock {call} -q > /dev/null; exit 0").replace(" -- true -q", " -q -- true");
+        Test::program(&redis, "unshare").args(&options).args(["sh", "-c", &script]).run();
+        assert_eq!(redis.exists("redlock:backup") || redis.exists("redlock:other"), is_held, "{call}");
+        redis.command(&["FLUSHALL"]);
+    }
+}
