@@ -373,7 +373,7 @@ impl NamedObstacle {
     /// The obstacle in fewer words, for the line that a waiter sees: "held by deploy@web-3 (nightly)".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
         match self.by.holders() {
-            [holder @ Holder { claim: Claim::Exclusive, kept: None, .. }] if holder.has_record() => {
+            [holder @ Holder { claim: Claim::Exclusive, .. }] if holder.has_record() => {
                 format!("held by {}", holder.in_short())
             }
             _ => self.predicate(ago).1,
@@ -412,11 +412,6 @@ impl NamedObstacle {
     /// The predicate for a single holder.
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
-        if let Some(kept) = holder.kept {
-            let host = safe(holder.owner.host.as_deref().unwrap_or_default());
-            let left = left.map_or_else(String::new, |left| format!(", and the lock is kept for {left} more"));
-            return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
-        }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };
         let since = holder.held.map_or_else(String::new, |held| format!(", for {}", seconds(held + ago)));
         let revoked = holder.revoked.as_ref();

@@ -52,7 +52,6 @@ mod run {
     mod faults;
     mod keep_errors;
     mod keeper;
-    mod kept;
     mod losses;
     mod margins;
     mod names;

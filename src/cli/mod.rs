@@ -13,8 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, signal, token, ttl, wait_time, watch,
-    whole,
+    FOREVER, LARGEST_NUMBER, duration, lock_name, pattern, remembered, signal, token, ttl, wait_time, watch, whole,
 };
 
 /// The version, with the commit if `make` built redlock from a repository.
@@ -384,13 +383,6 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1, help_heading = LOCK)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
-    /// Keep the lock for at least D
-    ///
-    /// Even if the job ends sooner, or fails. D counts from the acquisition; redlock itself ends with the
-    /// command. If redlock or its host dies, the lock is free after the ttl: with --ttl D the lock is kept for D in that case, too. Use
-    /// both options for one crontab on several hosts whose clocks differ.
-    #[arg(long, value_name = "D", value_parser = hold_time, hide_short_help = true, help_heading = CRONTAB)]
-    pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)
     ///
     /// D counts from the beginning of the successful run, by the server's clock. A call that runs nothing exits with

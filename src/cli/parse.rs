@@ -85,7 +85,7 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
                 args.command = ["/bin/sh".into(), "-c".into(), line.clone()].into();
             }
             // Zero switches a limit off, as with timeout(1).
-            for limit in [&mut args.kill_after, &mut args.max_run, &mut args.once_per, &mut args.hold_at_least] {
+            for limit in [&mut args.kill_after, &mut args.max_run, &mut args.once_per] {
                 *limit = limit.filter(|limit| !limit.is_zero());
             }
         }
@@ -273,8 +273,8 @@ mod tests {
         for line in ["run x -n --nb --nonblock -- true", "run -x -e --exclusive -x x -- true"] {
             assert_eq!(run(line).wait, Duration::ZERO, "{line}");
         }
-        let run = run("run x --kill-after 0 --max-run 0s --hold-at-least 0 --ttl 500ms -- true");
-        assert_eq!((run.kill_after, run.max_run, run.hold_at_least, run.signal), (None, None, None, 15));
+        let run = run("run x --kill-after 0 --max-run 0s --ttl 500ms -- true");
+        assert_eq!((run.kill_after, run.max_run, run.signal), (None, None, 15));
         assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: the shortest for run is 500ms");
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The shortest ttl of `run` and `--while-pid`: a shorter one has no room for three renewals and a grace.
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
-/// The longest lease, and the longest quarantine and `--hold-at-least`.
+/// The longest lease, and the longest quarantine.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The time for which runs are surely remembered; LOG_MS in keys.lua is a day longer.
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);

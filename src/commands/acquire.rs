@@ -115,7 +115,7 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
 /// Releases a lease that the caller cannot use: the token was not printed in time, the guard failed, or a signal came.
 /// Returns `error`. If this is an [`Error::Output`], adds to its text whether the lease was released.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
-    let released = lock.release(lease, None, End::UNUSED).await;
+    let released = lock.release(lease, End::UNUSED).await;
     match (error, released) {
         (Error::Output(why), Ok(_)) => Error::Output(format!("{why}; {:?} was released", lock.name)),
         (Error::Output(why), Err(_)) => Error::Output(format!("{why}; {:?} is free when its lease ends", lock.name)),

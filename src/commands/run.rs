@@ -50,7 +50,6 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
             whole: args.whole,
         },
         continue_when_lost: args.on_lost == Some(OnLost::Continue),
-        hold_at_least: args.hold_at_least,
         quiet: common.quiet,
         verbose: common.verbose,
     };

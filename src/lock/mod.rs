@@ -89,7 +89,7 @@ pub(crate) enum Reenter {
     /// usual.
     IfHeld,
     /// Re-enter the lease of this token, or fail. The entry extends the lease to the request's ttl, unless the lease
-    /// lasts longer already, or is kept after its job.
+    /// lasts longer already.
     Must(String),
 }
 

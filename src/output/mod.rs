@@ -184,7 +184,6 @@ fn revoked_message(name: &str, holder: &Holder) -> String {
 
 fn freed_message(name: &str, holder: &Holder) -> String {
     let job = match holder.lease {
-        _ if holder.kept.is_some() => "its job had ended".to_owned(),
         Some(left) => format!("its holder may still be working, and its lease had {} left", human(left)),
         None => "its holder may still be working, and its lease would never have expired".to_owned(),
     };
@@ -257,7 +256,6 @@ fn state(status: &Status) -> String {
     match (status.state, status.mode) {
         (State::Held, Some(Claim::Shared)) => format!("shared by {}", status.holder_count),
         (State::Held, Some(Claim::Slots(limit))) => format!("{} of {limit} slots taken", status.holder_count),
-        (State::Kept, _) => "held (job ended)".to_owned(),
         (state, _) => state.to_string(),
     }
 }
@@ -322,37 +320,31 @@ fn waiter_line(waiter: &Waiter) -> String {
 }
 
 /// The known facts about a holder, each with its label. `usual`: the usual duration of this lock's runs.
-fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 9] {
-    let usual = usual.filter(|_| holder.kept.is_none());
+fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 8] {
     let usual = usual.map_or_else(String::new, |usual| format!(" (usually {})", human(usual)));
     let since = holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
     let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
     // A lease that was extended may last longer than its ttl.
     let of = holder.ttl.filter(|&ttl| holder.lease.is_some_and(|left| left <= ttl));
     let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
-    let (label, lease) = match (holder.lease, holder.kept) {
-        (None, _) => ("lease", "never expires".to_owned()),
-        (Some(left), Some(_)) => ("kept", format!("for {} more", human(left))),
-        (Some(left), None) => ("lease", format!("{}{of} left", human(left))),
-    };
+    let lease = holder.lease.map_or_else(|| "never expires".to_owned(), |left| format!("{}{of} left", human(left)));
     [
         ("slot", holder.slot.map(|slot| slot.to_string())),
         ("by", Some(holder.to_string())),
         ("for", holder.held.map(|held| seconds(held) + &usual + &since)),
-        ("ended", holder.kept.map(|kept| format!("{} ago", human(kept)))),
         ("revoked", holder.revoked.as_ref().map(|by| format!("by {}", safe(by)))),
-        (label, Some(lease)),
+        ("lease", Some(lease)),
         ("", renewal_news(holder)),
         ("token", Some(format!("{}…{fence}", holder.short_token())).filter(|_| !holder.token.is_empty())),
         ("holds", holder.holds.filter(|&holds| holds > 1).map(|holds| holds.to_string())),
     ]
 }
 
-/// A note that nothing renews the lease, or that the renewal is late. None if the lease is kept, if it is revoked, or
-/// if it is renewed in time. None if the lease never expires, or if its renewal or its end is not known.
+/// A note that nothing renews the lease, or that the renewal is late. None if the lease is revoked, or if it is renewed
+/// in time. None if the lease never expires, or if its renewal or its end is not known.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
-    if holder.kept.is_some() || holder.revoked.is_some() {
+    if holder.revoked.is_some() {
         return None;
     }
     if renewal.is_zero() {

@@ -70,7 +70,7 @@ fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
         }),
         holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
         match (status.lease(), status.state) {
-            (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
+            (None, State::Held | State::Revoked | State::Foreign) => "never".to_owned(),
             (lease, _) => lease.map_or_else(none, human),
         },
         status.waiting.map_or_else(none, |waiting| waiting.to_string()),

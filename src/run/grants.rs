@@ -108,7 +108,7 @@ pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
         exit @ (Exit::NOT_FOUND | Exit::CANNOT_EXECUTE) => end_for_log(JobEnd { exit, at: Boot::now() }, false, None),
         _ => End::UNUSED,
     };
-    let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));
+    let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, end)));
     match error {
         Error::Interrupted(_) => drop(within(Boot::now() + UNDO_TIMEOUT, releases).await),
         _ => drop(releases.await),

@@ -179,9 +179,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
         task.on_loss(&renewer, loss).await;
     }
     // A lost lease is released too, since some nodes may still have it.
-    let _ = lock
-        .release(&lease, None, End::now(if loss.is_some() { RunOutcome::Lost } else { RunOutcome::Released }))
-        .await;
+    let _ = lock.release(&lease, End::now(if loss.is_some() { RunOutcome::Lost } else { RunOutcome::Released })).await;
     Ok(())
 }
 

@@ -18,7 +18,6 @@ use futures_util::future::join_all;
 use nix::errno::Errno;
 use std::cell::OnceCell;
 use std::pin::pin;
-use std::time::Duration;
 
 pub(super) struct Supervision<'a> {
     supervisor: &'a Supervisor,
@@ -233,24 +232,23 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Releases the lease with the index `at`. `keep`: the lock stays taken for this time; None: the release frees the
-    /// lock. Returns the number of holds that are left, or the error of the release; None if the lease was lost.
+    /// Releases the lease with the index `at`. Returns the number of holds that are left, or the error of the release;
+    /// None if the lease was lost.
     async fn release(
         &self,
         at: usize,
         Grant { lock, lease }: &mut Grant<'_>,
-        keep: Option<Duration>,
         end: JobEnd,
         errors: Option<&str>,
     ) -> Option<Result<u64, Error>> {
         if self.loss.get().is_some_and(|(lost, _)| *lost == at) {
             let end = End { at: end.at, errors, ..End::now(RunOutcome::Lost) };
             // Some nodes may still have the lost lease, but redlock does not wait long for these nodes.
-            within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, None, end)).await;
+            within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, end)).await;
             return None;
         }
         let has_run_out = end.is_before(self.renewers[at].valid_until());
-        Some(lock.release(lease, keep, end_for_log(end, has_run_out, errors)).await)
+        Some(lock.release(lease, end_for_log(end, has_run_out, errors)).await)
     }
 
     /// Releases the leases, and reports how the run ended.
@@ -265,9 +263,7 @@ impl<'a> Supervision<'a> {
         {
             self.renewers[*at].messages.loss(loss, end.at, self.renewers[*at].valid_until());
         }
-        let keep = job.hold_at_least.map(|least| (acquired_at + least).left());
-        let keep = keep.filter(|left| !is_lost && !left.is_zero());
-        let release = |(at, grant)| self.release(at, grant, keep, end, errors.as_deref());
+        let release = |(at, grant)| self.release(at, grant, end, errors.as_deref());
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if is_lost { Exit::LOST } else { end.exit };
         for ((renewer, Grant { lease, lock }), release) in self.renewers.iter().zip(&grants).zip(releases) {
@@ -275,7 +271,7 @@ impl<'a> Supervision<'a> {
             messages.unwritten(&lock.unwritten);
             match release {
                 Some(Ok(holds)) if holds > 0 && lease.is_outermost() => messages.inner_hold(valid_until),
-                Some(Ok(_)) if keep.is_none() => messages.released(acquired_at.elapsed(), end.exit),
+                Some(Ok(_)) => messages.released(acquired_at.elapsed(), end.exit),
                 // The job was protected, even if another process holds the lock now.
                 Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => messages.late_release(),
                 Some(Err(Error::NotOurs { found, .. })) => {
@@ -286,7 +282,7 @@ impl<'a> Supervision<'a> {
                     let is_once = lease.is_once && end.exit == Exit::Command(0);
                     messages.cannot_release(&error, valid_until, is_once);
                 }
-                Some(Ok(_)) | None => {}
+                None => {}
             }
         }
         exit

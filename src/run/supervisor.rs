@@ -14,7 +14,6 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
-use std::time::Duration;
 
 /// A call of `run`.
 #[derive(Debug)]
@@ -22,7 +21,6 @@ pub(crate) struct Job {
     pub(crate) request: Request,
     pub(crate) task: Task,
     pub(crate) continue_when_lost: bool,
-    pub(crate) hold_at_least: Option<Duration>,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
 }

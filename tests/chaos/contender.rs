@@ -199,9 +199,6 @@ impl Contender<'_> {
             command.arg("--max-run=300ms");
             possible.push(124);
         }
-        if self.chance.percent(4) {
-            command.arg("--hold-at-least=200ms");
-        }
         command.arg("--").args(section);
         let mishap = Mishap::draw(&mut self.chance);
         self.call(what, command, mishap, &possible);

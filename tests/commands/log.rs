@@ -177,9 +177,6 @@ fn the_hold_that_took_the_lock_ends_its_run() {
     let nested = "redlock run -q backup --reentrant -- false; exit 3";
     Test::sh(&redis, &format!("redlock run -q backup -- sh -c '{nested}'")).status(3).run();
     assert_eq!(results(&redis, "backup"), ["exit 3"]);
-    redlock(&redis, "run -q backup --hold-at-least 1m -- true").run();
-    assert_eq!(results(&redis, "backup"), ["exit 3", "exit 0"]);
-    assert_eq!(status(&redis, "backup")["state"], "kept");
 }
 
 #[test]
@@ -353,9 +350,7 @@ fn once_per_period_a_success_turns_others_away() {
     // A run by hand, without --once-per, does not switch off tonight's run.
     redlock(&redis, "run -q byhand -- true").run();
     redlock(&redis, "run -q byhand --once-per 20h -- false").status(1).run();
-    // A success turns away calls even while the lock is kept. It also turns away waiters that came while the job ran.
-    redlock(&redis, "run -q kept --once-per 1h --hold-at-least 1m -- true").run();
-    redlock(&redis, "run -q kept --once-per 1h --wait -- echo started").fails(75, ["\"kept\" ran on"]).run();
+    // A success turns away waiters that came while the job ran.
     let job = redlock(&redis, "run -q other --once-per 1h -- sleep 1").spawn();
     eventually(SOON, "it runs", || status(&redis, "other")["state"] == "held");
     let waiters: Vec<_> =
@@ -487,6 +482,4 @@ fn at_the_end_run_says_with_v_what_came_of_it() {
     let released = "redlock: released \"backup\" after <duration>, exit status 1\n";
     says("run -v backup -- false", 1, &format!("redlock: redis <any>\n{acquired}{released}"));
     says("run backup -- false", 1, acquired);
-    // redlock reports no release if --hold-at-least still keeps the lock.
-    says("run -v backup --hold-at-least 1m -- true", 0, &format!("redlock: redis <any>\n{acquired}"));
 }

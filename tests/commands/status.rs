@@ -143,23 +143,6 @@ fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
 }
 
 #[test]
-fn a_lock_whose_job_has_ended_is_kept() {
-    let redis = Redis::start();
-    redlock(&redis, "run -q backup --hold-at-least 20s -- true").run();
-    assert_eq!(status(&redis, "backup")["state"], "kept");
-    redlock(&redis, "status -q backup").status(75).run();
-    let shown = like(
-        "backup  held (job ended)\n  by      <any>\n  for     <any>\n  ended   <duration> ago\n  kept    for <duration> more\n  token   <any>\n  last    on <host> (true), <duration> ago, for <duration>, exit status 0\n",
-    );
-    redlock(&redis, "status backup").stdout(shown).run();
-    let (_, host) = myself();
-    let busy = format!(
-        "redlock: \"backup\" finished on {host} <duration> ago, and the lock is kept for <duration> more; use --wait to queue for it\n"
-    );
-    redlock(&redis, "acquire backup").status(75).stderr(like(busy)).run();
-}
-
-#[test]
 fn without_an_answer_it_is_unknown() {
     let mut redis = Redis::start();
     redis.kill();

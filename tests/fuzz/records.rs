@@ -17,7 +17,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
     // In most trials redlock itself first writes keys, which the trial then changes.
     if chance.percent(60) {
-        let made = "run x --hold-at-least 20s -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
+        let made = "run x -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
         let made = chance.word(made);
         let words: Vec<OsString> = made.split(' ').map(OsString::from).collect();
         ground.call(&words, &environment(ground));

@@ -312,19 +312,6 @@ fn a_prefix_of_several_tokens_names_none_of_them() {
 }
 
 #[test]
-fn a_kept_share_keeps_writers_out_and_readers_not() {
-    let redis = Redis::start();
-    redlock(&redis, "run backup -q -s --hold-at-least 60s -- true").run();
-    assert_eq!(status(&redis, "backup")["state"], "kept");
-    busy(&redis, "", "shared by 1");
-    let reader = take(&redis, "-s");
-    redlock(&redis, "release backup --revoke").stdout(any()).run();
-    assert_eq!(count(&redis), 1, "the kept one is gone, the other one is asked to end");
-    release(&redis, "backup", &reader);
-    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
-}
-
-#[test]
 fn wait_ends_with_the_last_of_them() {
     let redis = Redis::start();
     let tokens = [take(&redis, "--slots 2"), take(&redis, "--slots 2")];

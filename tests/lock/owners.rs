@@ -314,14 +314,6 @@ fn a_lock_that_was_acquired_is_its_caller_s() {
 #[test]
 fn a_waiter_is_told_what_a_loser_is() {
     let redis = Redis::start();
-    let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 1s -- true";
-    Test::sh(&redis, kept)
-        .status(75)
-        .stderr(like(
-            "redlock: waiting up to 1s for \"kept\", 1st in line; finished on <host> <duration> ago, \
-             and the lock is kept for <duration> more\n<any>\n",
-        ))
-        .run();
     redis.command(&["HSET", "redlock:hash", "field", "1"]);
     let test = redlock(&redis, "acquire hash --wait 1s");
     let waiting = "redlock: waiting up to 1s for \"hash\"; exists but is not a lock <any>\n<any>\n";

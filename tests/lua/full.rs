@@ -1,6 +1,6 @@
 //! The scripts on a server that has no memory left.
 
-use super::{LOCK, Scripts, part, word};
+use super::{LOCK, Scripts, word};
 use crate::support::Redis;
 
 /// A server that has no memory left, with a lock that `t` holds with this claim.
@@ -15,19 +15,6 @@ fn full(claim: &str) -> (Redis, Scripts) {
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert!(redis.try_query::<redis::Value>(&["SET", "x", "y"]).is_err());
     (redis, scripts)
-}
-
-#[test]
-fn a_server_without_memory_keeps_a_lock_that_is_to_be_held_at_least() {
-    for (claim, record) in [("exclusive", "lease"), ("shared", "member:t"), ("slots:2", "member:t")] {
-        let (redis, mut scripts) = full(claim);
-        assert_eq!(scripts.run("release", "token=t hold=base keep=3600000"), word("released"), "{claim}");
-        for key in [LOCK.to_owned(), part("lease"), part(record)] {
-            assert!(redis.pttl(&key) > 3_500_000, "{claim}: {key}");
-        }
-        let kept: Option<String> = redis.query(&["HGET", &part(record), "kept"]);
-        assert!(kept.is_some(), "{claim}");
-    }
 }
 
 #[test]

@@ -380,13 +380,9 @@ impl Model {
         ttl
     }
 
-    /// Extends the lease of the call's token, and returns the ms left. A lease that is kept after its job is not
-    /// extended. The ttl is the argument `ttl`, else the ttl in `record`, else the argument `default`.
+    /// Extends the lease of the call's token, and returns the ms left. The ttl is the argument `ttl`, else the ttl in `record`, else the argument `default`.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
-        if record.contains_key("kept") {
-            return self.until_end(&token);
-        }
         let taken_for = record.get("ttl").map(|ttl| ttl.parse().unwrap());
         self.lengthen(&token, self.int("ttl").or(taken_for).or(self.int("default")).unwrap())
     }
@@ -526,8 +522,7 @@ impl Model {
             let clock = self.ms().to_string();
             return json!({"outcome": "superseded", "newest": newest, "clock": clock, "node": node()});
         }
-        let is_kept = self.lease.as_ref().is_some_and(|lease| lease.value.contains_key("kept"));
-        if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
+        if let (true, Some(ran)) = (self.lock.is_none(), self.recent_success()) {
             self.note_visit(2);
             return ran;
         }
@@ -794,13 +789,8 @@ impl Model {
             answer["known"] = json!(known);
             return answer;
         }
-        match (self.int("keep"), &mut self.reserved) {
-            (Some(keep), Some(reserved)) => reserved.ends = Some(self.us / 1000 + keep),
-            _ => {
-                self.reserved = None;
-                self.hand_over();
-            }
-        }
+        self.reserved = None;
+        self.hand_over();
         json!({"outcome": "released"})
     }
 
@@ -823,29 +813,9 @@ impl Model {
         if !self.holds.value.is_empty() {
             return json!({"outcome": "still-held", "holds": self.count_holds()});
         }
-        match self.int("keep") {
-            Some(keep) => self.keep(&token, keep),
-            None => {
-                self.drop_lease(&token);
-                self.hand_over();
-            }
-        }
+        self.drop_lease(&token);
+        self.hand_over();
         json!({"outcome": "released"})
-    }
-
-    /// Makes the lease of an ended job last for `keep` ms from now. A kept lease that ends earlier stays as it is.
-    fn keep(&mut self, token: &str, keep: i64) {
-        if self.own_record(token).contains_key("kept") && self.until_end(token) <= keep {
-            return;
-        }
-        let kept = self.us.to_string();
-        self.record_mut(token).value.insert("kept".to_owned(), kept);
-        if self.held_claim().is_some() {
-            self.expire(token, keep);
-            self.lease.get_or_insert_default().value.insert("some_kept".to_owned(), "1".to_owned());
-        } else {
-            self.end_at(self.ms() + keep);
-        }
     }
 
     fn revoke(&mut self) -> Json {
@@ -884,17 +854,13 @@ impl Model {
         let by = self.arg("by").unwrap();
         if !by_force {
             let record = &mut self.record_mut(token).value;
-            record.entry("revoked".to_owned()).or_insert(by.clone());
-            if !record.contains_key("kept") {
-                return "revoked";
-            }
+            record.entry("revoked".to_owned()).or_insert(by);
+            return "revoked";
         }
         self.remember_end(token, "revoked", None, Some(&by));
         let slot = self.place_of(token);
         self.drop_lease(token);
-        if by_force {
-            self.set_counter(self.counter(slot.as_deref()) + 1, slot.as_deref());
-        }
+        self.set_counter(self.counter(slot.as_deref()) + 1, slot.as_deref());
         "released"
     }
 
@@ -907,20 +873,12 @@ impl Model {
         "released"
     }
 
-    /// Revokes the leases of all members. Ends each lease that is kept after the end of its job.
+    /// Revokes the leases of all members.
     fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;
         lease.insert("revoked".to_owned(), signed);
-        if !lease.contains_key("some_kept") {
-            return "revoked";
-        }
-        let members = in_order(&self.members.value).into_iter().map(|(token, _)| token);
-        let is_kept = |token: &String| self.record(token).is_some_and(|record| record.contains_key("kept"));
-        let kept: Vec<_> = members.filter(is_kept).collect();
-        self.forget(&kept);
-        self.expire_all();
-        if self.held_claim().is_some() { "revoked" } else { "released" }
+        "revoked"
     }
 
     fn newest_hold(&self) -> Json {

@@ -34,7 +34,7 @@ const ALL: &[Described] = &[
     (
         18,
         "release",
-        "token=TOKEN hold:60=base|base|h1|h2|0 keep:20=250000 outcome:80=exited|exited|signaled|unused|lost code=0|3 ended:25=1 \
+        "token=TOKEN hold:60=base|base|h1|h2|0 outcome:80=exited|exited|signaled|unused|lost code=0|3 ended:25=1 \
          gone:25=lost|lost|too-long began:60=SINCE run_id:25=another|this once:30=1 errors:30=1 OWNER",
     ),
     (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN|ANY"),
@@ -62,7 +62,7 @@ const USUAL: &[Described] = &[
     (
         40,
         "release",
-        "token=TOKEN hold:70=base|base|base|h1 keep:4=250000 outcome=exited|exited|signaled|lost code=0|3 ended:40=1|700 \
+        "token=TOKEN hold:70=base|base|base|h1 outcome=exited|exited|signaled|lost code=0|3 ended:40=1|700 \
          began:92=SINCE run_id=this|this|this|another once:10=1 OWNER",
     ),
     (4, "undo", "token:60=TOKEN waiter:80=wa|wb"),

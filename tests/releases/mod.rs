@@ -9,7 +9,7 @@ use crate::support::{Line, Redis, Running, SOON, Test, acquire, any, eventually,
 use redis::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/releases");
 const REWRITE: &str = "WRITE_RELEASE";
@@ -65,12 +65,10 @@ fn id() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// The folders of all releases.
-fn kept() -> Vec<PathBuf> {
+/// All kept releases, and the redlock under test: what it sends must work, too, before it is kept.
+fn all() -> Vec<Release> {
     let folders = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-    let folders: Vec<PathBuf> = folders.collect();
-    assert!(!folders.is_empty());
-    folders
+    folders.map(|folder| Release::read(&folder)).chain([record::recorded()]).collect()
 }
 
 /// A client that uses the lock `backup` of this server as a release does.
@@ -84,13 +82,7 @@ struct Peer {
 impl Peer {
     /// A client of each release, with a server of its own.
     fn of_each_release() -> impl Iterator<Item = Peer> {
-        let of = |folder: PathBuf| Peer {
-            release: Release::read(&folder),
-            redis: Redis::start(),
-            token: id(),
-            waiter: id(),
-        };
-        kept().into_iter().map(of)
+        all().into_iter().map(|release| Peer { release, redis: Redis::start(), token: id(), waiter: id() })
     }
 
     /// Becomes another client of the same release, on the same server.

@@ -92,9 +92,6 @@ fn a_command_that_cannot_be_started_is_126_or_127_and_the_lock_is_released() {
     for (command, status) in [(file, 126), (folder, 126), ("no-such-command-anywhere", 127), ("./no-such-file", 127)] {
         run(&redis, ["-q", "--", command]).status(status).stderr(message([command])).run();
         assert!(!redis.exists("redlock:backup"), "{command}");
-        let test = run(&redis, ["-q", "--hold-at-least", "20s", "--", command]).status(status);
-        test.stderr(message([command])).run();
-        assert!(!redis.exists("redlock:backup"), "{command} with --hold-at-least");
     }
 }
 
@@ -256,26 +253,6 @@ fn an_interrupted_wait_starts_nothing() {
         waiter.send(signal);
         waiter.finish();
     }
-}
-
-#[test]
-fn hold_at_least_keeps_the_lock_whatever_the_status_but_not_the_caller() {
-    let redis = Redis::start();
-    for status in [0, 3] {
-        let test = run(&redis, ["-q", "--hold-at-least", "700ms", "--", "sh", "-c", &format!("exit {status}")]);
-        let start = Instant::now();
-        test.status(status).run();
-        assert!(redis.exists("redlock:backup") || start.elapsed() > ms(700));
-        run(&redis, ["-q", "--wait", "--", "true"]).run();
-        assert!(start.elapsed() >= ms(690), "{:?}", start.elapsed());
-    }
-}
-
-#[test]
-fn a_job_longer_than_hold_at_least_releases_at_once() {
-    let redis = Redis::start();
-    run(&redis, ["-q", "--hold-at-least", "100ms", "--", "sleep", "0.3"]).run();
-    assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]

@@ -181,33 +181,6 @@ fn a_host_that_dies_with_its_job_is_replaced() {
     }
 }
 
-/// README's recipe for a job that must not run twice, with README's own times.
-fn recipe() -> String {
-    let crontabs = blocks().into_iter().filter(|block| block.language == "crontab");
-    let mut lines = crontabs.flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>());
-    let line = lines.find(|line| line.contains("--hold-at-least")).expect("the recipe in README");
-    let words = line.split_whitespace().skip(5).collect::<Vec<_>>().join(" ");
-    words.replace("/usr/bin/", "./").replace("/usr/local/bin/report", "./backup")
-}
-
-#[test]
-fn what_must_not_run_twice_does_not_though_its_host_dies() {
-    let night = Night::new(&["sleep 1000"]);
-    let (start, line) = (Instant::now(), recipe());
-    let host = night.line(&line).env("HOST", "1").any_end().stderr(any()).spawn();
-    eventually(SOON, "its job runs", || night.noted("runs").len() == 1);
-    // Kills redlock, its keeper and the job. A process that is just forking may leave a child, so the kill is repeated.
-    eventually(SOON, "nothing of it is left", || {
-        let left = tagged(host.tag());
-        left.iter().for_each(|&pid| send(pid, Signal::SIGKILL));
-        left.is_empty()
-    });
-    night.line(&line).env("HOST", "2").run();
-    assert_eq!(night.noted("runs"), ["1"]);
-    let held = Duration::from_millis(night.redis[0].pttl("redlock:report").try_into().expect("it is held"));
-    assert!(start.elapsed() + held >= Duration::from_secs(600), "free in {held:?}");
-}
-
 #[test]
 fn a_redis_that_comes_a_second_late_costs_nothing() {
     let mut night = Night::new(&[]);

@@ -1,9 +1,9 @@
-//! The surroundings of a job: file descriptors, pipes, containers, service managers. Also the options
-//! `--hold-at-least`, `--on-lost` and `--max-run`.
+//! The surroundings of a job: file descriptors, pipes, containers, service managers. Also the options `--on-lost` and
+//! `--max-run`.
 
 use crate::support::{
-    Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, loss,
-    message, ms, name, release, run, send, status,
+    Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, message, ms, name,
+    release, run, send,
 };
 use nix::sys::signal::Signal;
 use std::io::Write;
@@ -204,35 +204,6 @@ fn a_notification_from_the_job_arrives() {
     });
     test.env("NOTIFY_SOCKET", path).run();
     assert_eq!(reader.join().unwrap(), "READY=1\n");
-}
-
-#[test]
-fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
-    let redis = Redis::start();
-    let start = Instant::now();
-    let job =
-        run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--node-timeout", "2s", "--", "sh", "-c", "exit 3"]);
-    let job = job.status(3).spawn();
-    job.finish_whole();
-    assert!(start.elapsed() < ms(20_000), "{:?}", start.elapsed());
-    assert_eq!(status(&redis, "backup")["state"], "kept");
-    let left = redis.pttl("redlock:backup");
-    assert!((1..=20_000).contains(&left), "{left}");
-}
-
-#[test]
-fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
-    let redis = Redis::start();
-    let directory = Directory::new();
-    let test = run(&redis, ["--hold-at-least", "20s", "--", &directory.without_interpreter()]);
-    test.status(127).stderr(message(["interpreter"])).run();
-    assert!(!redis.exists("redlock:backup"));
-    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "1000"]);
-    let job = job.status(76).stderr(loss([])).spawn();
-    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
-    redis.command(&["DEL", "redlock:backup"]);
-    job.finish();
-    assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, key_is_renewed, like, message, ms,
-    perhaps, redlock, release, send, several, status, when,
+    perhaps, redlock, release, send, several, when,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -67,8 +67,7 @@ fn one_that_is_held_is_named_and_the_others_are_released() {
         let token = acquire(&redis, held);
         let said = message([&format!("\"{held}\" is held by "), "use --wait"]);
         run(&redis, ["-q", "--", "true"]).status(75).stderr(said).run();
-        // --hold-at-least keeps a lock only if a job has run under the lock.
-        run(&redis, ["-q", "-E", "9", "--hold-at-least", "1m", "--", "true"]).status(9).run();
+        run(&redis, ["-q", "-E", "9", "--", "true"]).status(9).run();
         let said = when("another in the end", move |text| {
             let last = text.lines().last().unwrap_or_default();
             last.starts_with(&format!("redlock: \"{held}\" is held by ")) && last.contains("gave up after ")
@@ -286,10 +285,6 @@ fn the_job_is_one() {
     }
     let said = message(["stopped the job of \"a\" and \"b\"", "--max-run"]);
     run(&redis, ["-q", "--max-run", "200ms", "--", "sleep", "30"]).status(124).stderr(said).run();
-    run(&redis, ["-q", "--hold-at-least", "1m", "--", "true"]).run();
-    for name in ["a", "b"] {
-        assert_eq!(status(&redis, name)["state"], "kept", "{name}");
-    }
 }
 
 #[test]

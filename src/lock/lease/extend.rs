@@ -19,7 +19,7 @@ pub(crate) struct Extension {
 
 impl Lock {
     /// Extends the lease of `token`, so that the lease lasts for at least `ttl` from now. If `ttl` is None, the lease
-    /// lasts for at least the ttl with which it was taken. A lease that is kept after its job stays as it is.
+    /// lasts for at least the ttl with which it was taken.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].

@@ -44,26 +44,23 @@ struct Release<'a> {
     /// The hold to release; None: the newest.
     hold: Option<&'a str>,
     lease: Option<&'a Lease>,
-    /// The lock stays taken until this moment; None: the release frees the lock.
-    keep_until: Option<Boot>,
     end: Option<End<'a>>,
     /// The end of the lease's validity, after which a repetition is of no use; [`Boot::NEVER`] for a release by token.
     until: Boot,
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how the run ended. `keep`: for this time the lock stays
-    /// taken; None: the release frees the lock. Returns the number of holds left. Has a deadline of its own.
+    /// Releases this process's hold of the lease, and tells how the run ended. Returns the number of holds left. Has a
+    /// deadline of its own.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if too many nodes lacked the lease, [`Error::NoQuorum`] if too few nodes answered.
-    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End<'_>) -> Result<u64, Error> {
+    pub(crate) async fn release(&mut self, lease: &Lease, end: End<'_>) -> Result<u64, Error> {
         let release = Release {
             token: &lease.token,
             stem: lease.stem(),
             hold: Some(&lease.hold),
             lease: Some(lease),
-            keep_until: keep.filter(|keep| keep.as_millis() > 0).map(|keep| Boot::now() + keep),
             // A hold that re-entered the lease leaves nothing in the log.
             end: Some(end).filter(|_| lease.is_outermost()),
             until: lease.valid_until(),
@@ -86,7 +83,7 @@ impl Lock {
         let hold = hold.or(newest.as_deref());
         let end =
             status.map(|status| End { outcome: Some(RunOutcome::Exited), code: Some(status.into()), ..End::UNUSED });
-        let release = Release { token, stem, hold, lease: None, keep_until: None, end, until: Boot::NEVER };
+        let release = Release { token, stem, hold, lease: None, end, until: Boot::NEVER };
         self.release_by(release).await
     }
 
@@ -184,9 +181,8 @@ impl Lock {
     }
 
     fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
-        let &Release { stem, hold, lease, keep_until, end, .. } = release;
-        let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
-        let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
+        let &Release { stem, hold, lease, end, .. } = release;
+        let args = Args::default().with("token", stem).with_some("hold", hold);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
         // If redlock knows already that the lease is lost, the release tells this: a second request might not arrive.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));

@@ -7,8 +7,8 @@
 --       slots (sorted set: token -> slot), fences (hash: slot -> its fencing counter; all -> the largest of these)
 -- While members have the lock, the value of the lock's key is a mark: `shared.` or `slots:L.`, then a nonce. Because
 -- of the nonce, no other program takes the mark for its own token. The members' tokens then stand in the key `members`,
--- and a member's record in `member:TOKEN`. The key `lease` has the fields `longest` (the longest ttl), `revoked` (a
--- time in us, and a user: leases granted before that time are revoked), `some_kept` (a lease was kept after its job).
+-- and a member's record in `member:TOKEN`. The key `lease` has the fields `longest` (the longest ttl) and `revoked`
+-- (a time in us, and a user: leases granted before that time are revoked).
 -- ARGV: name, value, name, value; read as ARG.name. A missing argument is nil. The head of each script names the
 --       script's arguments. Every script may get `claim`: exclusive, shared or slots:L; nil for a command that takes
 --       no lease.

@@ -33,9 +33,9 @@ end
 -- The record of this token's lease; without a ttl and a fence if another library took the lease. The token must have
 -- the lock.
 local function read_record(token)
-  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
+  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since')
   if record[1] ~= (claim and token or value) then record = {} end
-  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
+  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5])}
 end
 
 -- The number of holds. Without a set of holds there is one hold: 'base', which took the lock.
@@ -122,10 +122,8 @@ local function lengthen(token, ttl)
 end
 
 -- Makes the lease of ARG.token last at least for a ttl (ms) from now: ARG.ttl, else the ttl in `record`, else
--- ARG.default. Returns the rest of the lease (ms). If the job has ended, and the lease is only kept, the request is
--- late, and extends nothing. `record`: the lease's record, from read_record.
+-- ARG.default. Returns the rest of the lease (ms). `record`: the lease's record, from read_record.
 local function extend_lease(record)
-  if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 

@@ -1,8 +1,7 @@
 -- Releases a hold of a lease. The release of the last hold frees the lock. A copy of the request may arrive late, and
 -- does no harm: the copy ends the same hold or nothing.
 -- ARG: token, hold (the hold to end; nil: the hold that took the lock, if the key H is missing. If the key H exists,
---      nothing is released, and the answer tells the newest hold), keep (ms: how long the lock stays taken; nil: the
---      lock becomes free; a late copy does not prolong this time), note (a key to write when the lease ends, for the
+--      nothing is released, and the answer tells the newest hold), note (a key to write when the lease ends, for the
 --      process that renews the lease; the key lasts as long as the lease would have lasted; nil: no note)
 --      for the memory: outcome (how the run ended; nil: released), code (exit status or signal), ended (how many ms ago
 --      the job ended; nil: now), gone (the outcome to note if this node lacks the lease; nil: the client does not know
@@ -22,7 +21,7 @@
 -- The plain case: the lease is exclusive and has one hold, its job has ended, no rare argument is given, and the line
 -- is empty.
 local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
-  and not (ARG.gone or ARG.keep or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
+  and not (ARG.gone or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
   redis.call('DEL', K, L)
   local run, reply = redis.pcall('HGET', OPEN, ARG.token), {'outcome', 'released'}
@@ -38,7 +37,7 @@ end
 -- include line, lease, memory
 local AGAIN_MS = 5000 -- how long a release is sent again
 local is_held, hold = find_hold(ARG.token, ARG.hold)
-local keep, beside = tonumber(ARG.keep), claim
+local beside = claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
@@ -193,18 +192,10 @@ if is_held then
   -- If the lease was revoked, the run's outcome becomes 'revoked' in two cases: redlock reports a loss, or a script
   -- with `acquire` releases by token. (Such a script was stopped, and its shell may still report status 0.)
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
-  local record = record_of(ARG.token)
-  local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
-  local is_freed = left == 0 and not keep
-  if is_freed then
+  local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record_of(ARG.token), 'revoked', 'since')))
+  if left == 0 then
     drop(ARG.token)
     leave_note()
-  elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-    -- The script sets the expiry first, and the fields later. A server that is out of memory may refuse a script's
-    -- first write, but never an expiry. After the expiry, such a server accepts the fields.
-    if claim then members.expire(ARG.token, keep, true) else redis.call('PEXPIRE', K, keep) end
-    redis.pcall('HSET', record, 'kept', us)
-    if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
   end
   if not hold or hold == 'base' then
     local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
@@ -214,25 +205,19 @@ if is_held then
       remember(end_open_run, ARG.token, word, ARG.code, by, beside)
     end
   end
-  if is_freed then hand_over() end
+  if left == 0 then hand_over() end
   local fields = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
   return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
 -- This node does not have the lease. But after a restart, a waiter may have reserved the lock for the lease's holder
--- (keep_for_holder in take.lua): then the release deletes the reservation, or with `keep` sets the reservation's
--- expiry. Without such a reservation, the release changes only the memory.
+-- (keep_for_holder in take.lua): then the release deletes the reservation. Without such a reservation, the release
+-- changes only the memory.
 local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
 local reply = {'outcome', 'released'}
-if not is_promised then
-  reply = answer_without_lease()
-elseif keep then
-  redis.call('PEXPIRE', R, keep)
-else
-  redis.call('DEL', R)
-end
+if is_promised then redis.call('DEL', R) else reply = answer_without_lease() end
 -- The client tells a loss in ARG.gone, since the client has asked all nodes. This node alone cannot know of a loss.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
@@ -244,7 +229,7 @@ elseif ARG.code and not ARG.began then -- a release by token; the run itself tel
 elseif ARG.once then
   unnoted = failure_of(note_once)
 end
-if is_promised and not keep then
+if is_promised then
   leave_note()
   hand_over()
 end

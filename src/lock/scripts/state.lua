@@ -66,15 +66,12 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 
   -- Makes a member's lease last ttl ms from now, and the member's record a second longer. L notes the longest ttl of
-  -- all members, since a quarantine must last at least as long. `is_kept`: the job has ended, the lease is only kept,
-  -- and its ttl is not noted. PEXPIREAT comes first: a server out of memory may refuse a script's first write, but
+  -- all members, since a quarantine must last at least as long. PEXPIREAT comes first: a server out of memory may refuse a script's first write, but
   -- never PEXPIREAT. After PEXPIREAT, such a server does not refuse ZADD and HSET.
-  function members.expire(token, ttl, is_kept)
+  function members.expire(token, ttl)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
     redis.call('ZADD', M, digits(now + ttl), token)
-    if not is_kept then
-      redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
-    end
+    redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
     members.expire_all()
   end
 

@@ -163,7 +163,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       note_visit('3')
       return turned_away('superseded', superseded)
     end
-    local ran = once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
+    local ran = once and value == false and recent_success()
     if ran then
       ran.came = came_before()
       note_visit('2')

@@ -40,9 +40,6 @@ pub(crate) struct Holder {
     /// The ttl that renewals ask for; zero if nothing renews the lease, none if that is not known.
     #[serde(rename = "renewal_ms", serialize_with = "ms")]
     pub(crate) renewal: Option<Duration>,
-    /// The time since the job ended, for a lock that is kept for a while (`--hold-at-least`).
-    #[serde(skip)]
-    pub(crate) kept: Option<Duration>,
     /// The name of the lease's revoker: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
@@ -96,10 +93,8 @@ impl Holder {
         let micros = |name: &str| fields.get(name).as_count().map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
         let ttl = fields.get("ttl").as_time();
-        let kept = fields.has("kept").then(|| ago("kept").unwrap_or_default());
         let holds = fields.get("holds").as_count();
         let renewal = match fields.get("renewal").as_time().or(ttl) {
-            _ if kept.is_some() => Some(Duration::ZERO),
             // A job has re-entered this lease of acquire, and renews it. The record does not have the job's ttl.
             Some(Duration::ZERO) if holds.is_some_and(|holds| holds > 1) => None,
             renewal => renewal,
@@ -122,7 +117,6 @@ impl Holder {
             ttl,
             lease,
             renewal,
-            kept,
             revoked: text("revoked"),
         }
     }

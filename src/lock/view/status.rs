@@ -72,8 +72,6 @@ impl View {
 pub(crate) enum State {
     Free,
     Held,
-    /// The job has ended; the lock stays taken for a while (`--hold-at-least`).
-    Kept,
     /// Free, but promised: to the next in line, or to the holder that a restarted server has forgotten.
     Reserved,
     /// The holder cannot extend the lease any more.
@@ -177,7 +175,7 @@ impl Status {
             _ if self.never_expires() => 1,
             State::Revoked => 2,
             _ if has_failed => 3,
-            State::Held | State::Kept | State::Foreign => 4,
+            State::Held | State::Foreign => 4,
             State::Reserved | State::Free => 5,
         };
         let held = self.holders().iter().filter_map(|holder| holder.held).max();
@@ -321,7 +319,6 @@ impl State {
     fn of(holders: &[Holder]) -> State {
         match () {
             () if holders.iter().any(|holder| !holder.has_record()) => State::Foreign,
-            () if holders.iter().all(|holder| holder.kept.is_some()) => State::Kept,
             () if holders.iter().all(|holder| holder.revoked.is_some()) => State::Revoked,
             () => State::Held,
         }
