@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The most runs that the log of a lock can keep.
-const MOST_RUNS: u64 = 1000;
+/// The most runs that the log of a lock can keep. (While runs go on, it may have some more: begin.lua.)
+const MOST_RUNS: u64 = 200;
 
 /// The kind of a value decides whether the value may be empty, which parts may be shown, and in which form the job gets
 /// the value.

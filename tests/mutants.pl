@@ -33,7 +33,7 @@ sub break_lua {
 }
 
 if ($language eq 'lua') {
-    break_lua($_) for sort glob 'src/lock/scripts/*.lua';
+    break_lua($_) for sort glob 'src/lock/{history,scripts}/*.lua';
 } else {
     my $list = `cargo mutants --list --diff` or die "cargo-mutants is missing: cargo install cargo-mutants\n";
     while ($list =~ m{^(src/.*)\n(--- .*\n)\+\+\+ .*\n((?:[-+@ ].*\n)+)}mg) {

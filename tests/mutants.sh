@@ -124,13 +124,13 @@ try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - m
 try no-fence-vote chaos::on_three src/lock/votes/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
 try sweep-without-clock chaos::on_one src/lock/scripts/state.lua 's/ms, .BYSCORE./"+inf", "BYSCORE"/'
 try release-without-compare chaos::on_one src/lock/scripts/release.lua 's/find_hold\(ARG.token, ARG.hold\)/value ~= false and not claim, ARG.hold/'
-try inner-release-frees chaos::on_one src/lock/scripts/release.lua 's/local is_freed = left == 0/local is_freed = left < 99/'
+try inner-release-frees chaos::on_one src/lock/scripts/release.lua 's/if left == 0 then\n    drop/if left < 99 then\n    drop/'
 try earlier-forgotten nodes::cuts::a_waiter_does_not_stand_behind_its_own_try src/lock/lease/traces.rs \
     's/earlier\.push\(last\.clone\(\)\)/let _ = \&last/'
 try large-job-late run::margins::the_more_processes src/keeper/mod.rs 's/EACH_DEATH \* u32/Duration::ZERO * u32/'
 try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/lease/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
-try memory-lies chaos::on_one src/lock/scripts/end.lua \
-    's/local outcome = ./if word == "signaled" then word, code = "exited", "0" end\n  $&/'
+try history-lies chaos::on_one src/lock/history/end.lua \
+    's/local run, errors = /if ending.s then ending.s, ending.x = nil, "0" end\n  $&/'
 try renewal-from-answer run::margins::a_renewal src/lock/lease/renew.rs 's/sent \+ less_drift/Boot::now() + less_drift/g'
 try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
 try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/lease/traces.rs 's/\)\.on_same_connection\(\)/)/g'

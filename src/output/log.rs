@@ -32,13 +32,13 @@ pub(super) fn last_error(run: &Run) -> Option<String> {
 }
 
 /// The line about a log that does not reach back to the requested time. `before`: the end of the oldest run in the log.
-/// `kept`: the number of runs that the log keeps.
+/// `kept`: the number of runs in the log, which keeps no more.
 pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     let date = |time| local_date(time).unwrap_or_default();
     let (before, today) = (date(before), date(unix_time()));
     let minutes = before.get(..16).unwrap_or_default();
     let time = minutes.strip_prefix(today.get(..11).unwrap_or("-")).unwrap_or(minutes);
-    format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
+    format!("{name:?}: runs before {time} are not kept ({kept} are; --log N keeps more)")
 }
 
 /// The last run: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. After a success,

@@ -118,9 +118,11 @@ fn bar(picture: &Picture<'_>, part: &Part, run: Option<&(String, Run)>) -> Strin
         _ => String::new(),
     };
     let (y, height) = (4 + inset, 14 - 2 * inset);
-    format!(
-        "<g class=\"{class}\">{title}<rect x=\"{from:.2}%\" y=\"{y}\" width=\"{width:.2}%\" height=\"{height}\"/>{cross}</g>\n"
-    )
+    let rect = format!("<rect x=\"{from:.2}%\" y=\"{y}\" width=\"{width:.2}%\" height=\"{height}\"/>");
+    // Nobody knows when a job ended whose lease ran out: a cross stands where it began.
+    let has_end = run.is_none_or(|(_, run)| part.mark == Mark::Waited || run.duration.is_some());
+    let rect = if has_end { rect } else { String::new() };
+    format!("<g class=\"{class}\">{title}{rect}{cross}</g>\n")
 }
 
 fn table_row(name: &str, run: &Run) -> String {

@@ -33,7 +33,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
-    /// The log has forgotten the runs of this time.
+    /// The log no longer has the runs of this time, if there were any.
     Forgotten,
     Waited,
     Ran,

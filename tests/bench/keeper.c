@@ -219,14 +219,14 @@ int main(int count, char **words) {
 
     shutdown(socket_of_keeper, SHUT_WR);
     struct timespec end = in_ms(0);
-    const char *began = text("%ld", (end.tv_sec - since.tv_sec) * 1000 + (end.tv_nsec - since.tv_nsec) / 1000000);
+    const char *lasted = text("%ld", (end.tv_sec - since.tv_sec) * 1000 + (end.tv_nsec - since.tv_nsec) / 1000000);
     const char *run_id = strstr(got, "run_id\r\n$40\r\n");
     char id[41] = "";
     if (run_id) memcpy(id, run_id + 13, 40);
     call(words[3], name, 8);
-    pair("token", token), pair("hold", "base"), pair("outcome", "exited"), pair("code", text("%d", status)), pair("run_id", id);
-    pair("began", began), pair("claim", "exclusive");
-    pair("entry", text("{\"t\":\"%s\",\"f\":\"%s\",%s", token, now, run));
+    pair("token", token), pair("hold", "base"), pair("run_id", id), pair("claim", "exclusive");
+    const char *ending = text("{\"t\":\"%s\",\"b\":\"%s\",\"f\":\"%s\",\"d\":\"%s\"", token, now, now, lasted);
+    pair("run", text("%s,\"x\":\"%d\",%s", ending, status, run));
     /* The keeper exits meanwhile: its end, and signals, must not end the wait for the answer. */
     if (!ask(server, -1, -1, "released", got, sizeof got)) return 76;
     waitpid(keeper, NULL, 0);

@@ -241,7 +241,7 @@ const LINES: [(&str, &str); 179] = [
         "invalid value '99999999999' for '--while-pid <PID>': not a whole number from 1 to 2147483647",
     ),
     ("acquire x --replicas x", "in --replicas: not a whole number from 0 to 4294967295"),
-    ("acquire x --log x", "in --log: not a whole number from 0 to 1000"),
+    ("acquire x --log x", "in --log: not a whole number from 0 to 200"),
     (
         "status x --redis redis://h:port",
         "in --redis: cannot use \"redis://h:port\": the port must be a number from 1 to 65535",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A regular expression for the path of a file or folder.
 const PATH: &str = r"[\w/-]+(?:\.rs|\.lua|\.man|\.conf|\.sh|\.c|/)";
-const OF_ARCHITECTURE: [&str; 3] = ["src", "", "src/lock/scripts"];
+const OF_ARCHITECTURE: [&str; 4] = ["src", "", "src/lock/scripts", "src/lock/history"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

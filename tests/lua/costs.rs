@@ -1,13 +1,12 @@
 //! The costs in the heads of the scripts, on an exclusive lock for which nobody waits.
 
-use super::{CLOCK, OWNER, Scripts, run_id};
+use super::{CLOCK, OWNER, Scripts, file, run_id};
 use crate::support::Redis;
 use regex_lite::Regex;
 
 /// The cost of a script in calls: the first number of calls in the script's head.
 fn cost(name: &str) -> u64 {
-    let path = format!("{}/src/lock/scripts/{name}.lua", env!("CARGO_MANIFEST_DIR"));
-    let script = std::fs::read_to_string(path).unwrap();
+    let script = file(name);
     let cost = Regex::new(r"(?m)^--.* Cost: [a-z ,]*(\d+) calls?\b").unwrap();
     cost.captures(&script).unwrap_or_else(|| panic!("{name} says no cost"))[1].parse().unwrap()
 }

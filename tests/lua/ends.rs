@@ -1,57 +1,143 @@
-//! Answers to a release if the node does not have the lease, or cannot write the end of the run.
+//! The end of a run in the history: which end stays, what a release is answered, and what an error costs.
 
 use super::{Scripts, part};
 use crate::support::Redis;
+use serde_json::Value;
 
-const SEARCHED: u32 = 200; // a release looks through this many of the newest runs
+/// The log, the newest run first.
+fn log(redis: &Redis) -> Vec<Value> {
+    let texts: Vec<String> = redis.query(&["LRANGE", &part("log"), "0", "-1"]);
+    texts.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+}
 
-/// Appends to the log this many runs, which have just ended.
-fn log(redis: &Redis, runs: u32) {
-    let seconds: Vec<String> = redis.query(&["TIME"]);
-    for _ in 0..runs {
-        let run = format!(r#"{{"t":"a","b":"{}000","d":"1"}}"#, seconds[0]);
-        redis.command(&["RPUSH", &part("log"), &run]);
+fn field(redis: &Redis, name: &str) -> Value {
+    let text: Option<String> = redis.query(&["HGET", &part("runs"), name]);
+    text.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+}
+
+fn taken(redis: &Redis) -> Scripts {
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take_with("", "t", r#"ttl=60000 entry={"h":"host"}"#);
+    scripts
+}
+
+#[test]
+fn the_first_end_that_is_told_stays_and_a_later_one_adds_its_errors() {
+    let redis = Redis::start();
+    let mut scripts = taken(&redis);
+    scripts.run("revoke", "force=1 by=me token=t");
+    let late = |end: &str| format!(r#"token=t hold=base final=1 run={{"t":"t","b":"1","f":"1","d":"7",{end}}}"#);
+    assert_eq!(scripts.run("release", &late(r#""o":"lost","e":"why""#)).text("known"), "known");
+    scripts.run("release", &late(r#""x":"0","e":"no""#));
+    let [run] = &log(&redis)[..] else { panic!("one run") };
+    assert_eq!(
+        (&run["o"], &run["y"], &run["x"], &run["e"]),
+        (&"revoked".into(), &"me".into(), &Value::Null, &Value::Null)
+    );
+    assert_eq!((field(&redis, "failure")["e"].as_str(), field(&redis, "success")), (Some("why"), Value::Null));
+    assert_eq!(
+        redis.query::<Vec<Option<String>>>(&["HMGET", &part("runs"), "succeeded", "failed"]),
+        [None, Some("1".to_owned())]
+    );
+}
+
+#[test]
+fn a_loss_takes_a_success_back_and_no_success_takes_back_a_loss() {
+    let redis = Redis::start();
+    let mut scripts = taken(&redis);
+    let told = |end: &str| format!(r#"token=t hold=base run={{"t":"t","b":"1","f":"1","d":"7","q":"1",{end}}}"#);
+    let counts = || redis.query::<Vec<String>>(&["HMGET", &part("runs"), "succeeded", "failed"]);
+    scripts.run("release", &told(r#""x":"0""#));
+    assert_eq!((&field(&redis, "once")["t"], &field(&redis, "success")["t"]), (&"t".into(), &"t".into()));
+    for end in [r#""o":"lost""#, r#""x":"0""#] {
+        scripts.run("release", &format!("{} final=1", told(end)));
+        let [run] = &log(&redis)[..] else { panic!("one run") };
+        assert_eq!((&run["o"], &run["x"]), (&"lost".into(), &Value::Null));
+        assert_eq!((field(&redis, "once"), field(&redis, "success")), (Value::Null, Value::Null));
+        assert_eq!(
+            (field(&redis, "failure")["o"].as_str(), counts()),
+            (Some("lost"), vec!["0".to_owned(), "1".to_owned()])
+        );
     }
 }
 
 #[test]
-fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended_later() {
+fn a_release_is_answered_what_the_log_knows_of_its_run() {
     let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    let mut told = || scripts.run("release", "token=t began=60000 ended=50000").text("known").to_owned();
-    assert_eq!(told(), "");
-    log(&redis, 1);
-    assert_eq!(told(), "", "nothing was cut off");
-    redis.command(&["HSET", &part("runs"), "cut", "1"]);
-    assert_eq!(told(), "unsure");
-    redis.command(&["DEL", &part("runs")]);
-    // A release searches the newest SEARCHED runs of the log. If the log has SEARCHED runs or more, the run of `t` may
-    // be among the runs that are not searched.
-    log(&redis, SEARCHED - 2);
-    assert_eq!(told(), "");
-    log(&redis, 1);
-    assert_eq!(told(), "unsure");
-    redis.command(&["LSET", &part("log"), "-1", r#"{"t":"a","b":"1","d":"1"}"#]);
-    assert_eq!(told(), "", "the last one ended before it");
+    let known = |end: &str| {
+        redis.command(&["DEL", &part("log")]);
+        if !end.is_empty() {
+            redis.command(&["RPUSH", &part("log"), r#"{"t":"other"}"#, &format!(r#"{{"t":"t","b":"1"{end}}}"#)]);
+        }
+        Scripts::on(redis.connection()).run("release", "token=t hold=base").text("known").to_owned()
+    };
+    for end in [r#","x":"0""#, r#","s":"9""#, r#","o":"too-long""#, r#","o":"released""#] {
+        assert_eq!(known(end), "ended", "{end}");
+    }
+    for end in [",\"h\":\"h\"", r#","o":"lost""#, r#","o":"revoked""#, r#","o":"expired","x":"0""#] {
+        assert_eq!(known(end), "known", "{end}");
+    }
+    assert_eq!(known(""), "");
 }
 
 #[test]
 fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
-    // The cases are the usual end of a run, a success with `--once-per`, and a run whose lease the node has lost.
-    for end in ["outcome=exited code=0", "outcome=exited code=0 once=1", "outcome=exited code=0 gone=lost"] {
+    // The cases are the usual end of a run, and a run whose lease the node has lost.
+    for is_final in [false, true] {
         let redis = Redis::start();
-        let mut scripts = Scripts::on(redis.connection());
-        scripts.take_with("", "t", r#"ttl=60000 entry={"h":"host"}"#);
+        let mut scripts = taken(&redis);
         redis.command(&["SET", &part("log"), "of another type"]);
-        if end.contains("gone") {
+        let mut end = r#"token=t hold=base run={"t":"t","b":"1","f":"1","d":"7","q":"1","x":"0"}"#.to_owned();
+        if is_final {
             redis.command(&["DEL", super::LOCK]);
+            end += " final=1";
         }
-        let reply = scripts.run("release", &format!(r#"token=t hold=base began=60000 entry={{"f":"1"}} {end}"#));
-        assert!(reply.text("unwritten").contains("WRONGTYPE"), "{end}: {reply:?}");
-        assert_eq!(reply.text("unnoted"), "", "{end}");
-        redis.command(&["DEL", super::LOCK, &part("runs")]);
+        let reply = scripts.run("release", &end);
+        assert!(reply.text("unwritten").contains("WRONGTYPE"), "{reply:?}");
+        assert_eq!((reply.text("unnoted"), &field(&redis, "once")["t"]), ("", &"t".into()), "the success is noted");
+        redis.command(&["DEL", &part("log"), &part("runs")]);
         redis.command(&["SET", &part("runs"), "of another type"]);
-        let reply = scripts.run("release", r#"token=t began=60000 once=1 code=0 entry={"f":"1"}"#);
+        let reply = scripts.run("release", &format!("{end} final=1"));
         assert!(reply.text("unnoted").contains("WRONGTYPE"), "{reply:?}");
     }
+}
+
+#[test]
+fn an_end_cuts_the_log_to_what_it_keeps_and_a_grant_leaves_room_for_more() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    for (keeps, kept, most) in [(r#","n":"1""#, 1, 40), ("", 20, 40), (r#","n":"30""#, 30, 50)] {
+        redis.command(&["FLUSHALL"]);
+        for number in 0..most + 5 {
+            let run = format!(r#"claim=shared ttl=60000 entry={{"h":"h"{keeps}}}"#);
+            assert_eq!(scripts.take_with("", &format!("t{number}"), &run).word(), "granted");
+        }
+        let runs = log(&redis);
+        assert_eq!((runs.len(), runs[0]["t"].as_str()), (most, Some(&*format!("t{}", most + 4))));
+        // The end of the oldest run is noted, though the log is cut before this run.
+        scripts.run("release", r#"claim=shared token=t5 hold=base run={"x":"0"}"#);
+        assert_eq!((log(&redis), field(&redis, "succeeded")), (runs[..kept].to_vec(), 1.into()));
+    }
+}
+
+#[test]
+fn a_log_that_more_hold_together_than_it_keeps_ends_each_run_soon() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    for at in 0..250 {
+        let arguments = r#"claim=shared ttl=60000 entry={"h":"host","n":"200"}"#;
+        assert_eq!(scripts.take_with("", &format!("t{at}"), arguments).word(), "granted");
+    }
+    assert_eq!(log(&redis).len(), 220);
+    // The newest of the runs that have dropped out reports itself whole; a lease of acquire leaves no trace.
+    scripts.run(
+        "release",
+        r#"token=t29 hold=base claim=shared run={"t":"t29","b":"1","f":"1","d":"7","x":"0","n":"200"}"#,
+    );
+    assert_eq!((log(&redis).len(), &log(&redis)[0]["t"]), (200, &"t29".into()));
+    scripts.run("release", "token=t28 claim=shared");
+    assert_eq!(&log(&redis)[0]["t"], "t29");
+    // All that the log has are noted as ended by force.
+    scripts.run("revoke", "force=1 by=me");
+    assert_eq!(log(&redis).iter().filter(|run| run["o"] == "revoked" && run["y"] == "me").count(), 199);
 }

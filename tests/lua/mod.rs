@@ -5,7 +5,8 @@ mod claims;
 mod costs;
 mod ends;
 mod full;
-mod memory;
+mod history;
+
 mod model;
 mod random;
 mod restarts;
@@ -23,27 +24,37 @@ const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "membe
 const CLOCK: &str = "1700000000000";
 const OWNER: &str = "host=host pid=1 user=u label=label";
 
-const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
+const LISTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts/mod.rs");
+const FOLDERS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/history"),
+];
+
+/// The text of this Lua file.
+fn file(name: &str) -> String {
+    let texts = FOLDERS.iter().map(|folder| std::fs::read_to_string(format!("{folder}/{name}.lua")));
+    texts.reduce(Result::or).unwrap().unwrap_or_else(|error| panic!("{name}: {error}"))
+}
 
 /// The scripts by name, put together as build.rs does, but with their comments.
 fn scripts() -> BTreeMap<String, String> {
-    let list = std::fs::read_to_string(format!("{FILES}/mod.rs")).unwrap();
+    let list = std::fs::read_to_string(LISTED).unwrap();
     let script = Regex::new(r#"script!\((\w+), "(\w+)"\);"#).unwrap();
-    let body = |file: &str| {
+    let body = |name: &str| {
         let (mut text, mut included) = (String::new(), Vec::new());
         include("keys", &mut included, &mut text);
-        include(file, &mut included, &mut text);
+        include(name, &mut included, &mut text);
         text
     };
     script.captures_iter(&list).map(|found| (found[1].to_lowercase(), body(&found[2]))).collect()
 }
 
-fn include(file: &str, included: &mut Vec<String>, text: &mut String) {
-    if included.iter().any(|known| known == file) {
+fn include(name: &str, included: &mut Vec<String>, text: &mut String) {
+    if included.iter().any(|known| known == name) {
         return;
     }
-    included.push(file.to_owned());
-    for line in std::fs::read_to_string(format!("{FILES}/{file}.lua")).unwrap().lines() {
+    included.push(name.to_owned());
+    for line in file(name).lines() {
         match ["-- include ", "-- needs "].iter().find_map(|word| line.trim_start().strip_prefix(word)) {
             Some(names) => names.split(", ").for_each(|name| include(name, included, text)),
             None => *text += &format!("{line}\n"),

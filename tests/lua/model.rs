@@ -1,8 +1,8 @@
-//! A model of one lock, written from the description of the lock: who has the lock, who waits, and (in memory.rs) which
-//! runs the lock remembers. For each call of a script the model gives the answer, the messages, and the keys that are
+//! A model of one lock, written from the description of the lock: who has the lock, who waits, and (in history.rs) which
+//! runs the lock has had. For each call of a script the model gives the answer, the messages, and the keys that are
 //! left.
 
-use super::memory::Memory;
+use super::history::History;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,7 @@ pub(super) const RUN_ID: &str = "this";
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is reserved for a waiter: so long that no reservation for a waiter runs out in the test.
 pub(super) const RESERVED_MS: i64 = 700_000;
-/// FENCE_MS: how long Redis keeps the counters of fencing tokens, and the runs that have not ended. LOG_MS: how long
-/// Redis keeps the runs that have ended.
+/// How long Redis keeps the counters of fencing tokens, and the history.
 const FENCE_MS: i64 = 100 * 24 * 3_600_000;
 const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
@@ -51,7 +50,7 @@ pub(super) struct Model {
     pub(super) reserved: Option<Timed<String>>,
     /// The register of `--newest`: `N ms pid host label`. None: the server has no such key.
     pub(super) newest: Option<String>,
-    pub(super) memory: Memory,
+    pub(super) history: History,
     pub(super) listening: BTreeSet<String>,
     /// The messages that waiters have heard since the last comparison: (waiter, message).
     pub(super) heard: Vec<(String, String)>,
@@ -81,7 +80,7 @@ pub(super) fn in_order(scores: &Scores) -> Vec<(String, i64)> {
     list
 }
 
-fn node() -> Json {
+pub(super) fn node() -> Json {
     json!(format!("{UPTIME_S} {RUN_ID}"))
 }
 
@@ -125,6 +124,7 @@ impl Model {
             "release" => self.release(),
             "revoke" => self.revoke(),
             "holds" => self.newest_hold(),
+            "runs" => self.tell_runs(),
             _ => self.inspect(),
         }
     }
@@ -163,7 +163,7 @@ impl Model {
         }
     }
 
-    pub(super) fn record(&self, token: &str) -> Option<&Record> {
+    fn record(&self, token: &str) -> Option<&Record> {
         let record = if self.held_claim().is_some() { self.records.get(token) } else { self.lease.as_ref() };
         record.map(|record| &record.value)
     }
@@ -188,7 +188,7 @@ impl Model {
     }
 
     /// The user who has revoked the lease of this record, or all leases at once. None: nobody has revoked the lease.
-    pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
+    fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
         }
@@ -319,6 +319,11 @@ impl Model {
         self.expire_all();
     }
 
+    pub(super) fn live_members(&self) -> Vec<String> {
+        let live = self.members.value.iter().filter(|(_, ends)| **ends > self.ms());
+        live.map(|(token, _)| token.clone()).collect()
+    }
+
     fn set_longest(&mut self, ttl: i64) {
         let lease = &mut self.lease.get_or_insert_default().value;
         let longest = lease.get("longest").map_or(0, |longest| longest.parse().unwrap());
@@ -350,12 +355,12 @@ impl Model {
         self.slots.extend(slot.map(|slot| (token.clone(), slot)));
         self.set_counter(count, slot.map(|slot| slot.to_string()).as_deref());
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
-        let times = [("fence", fence), ("since", since)].map(|(name, number)| (name.to_owned(), number.to_string()));
-        let told = ["token", "ttl", "host", "pid", "user", "label"].map(|name| (name, self.arg(name).unwrap()));
-        let renewal = self.arg("renewal").map(|renewal| ("renewal", renewal));
-        let told = told.into_iter().chain(renewal).map(|(name, value)| (name.to_owned(), value));
+        let told = ["token", "ttl", "host", "pid", "user", "label", "renewal"].map(|name| (name, self.arg(name)));
+        let once = self.arg("once").map(|_| "1".to_owned());
+        let known = [("fence", Some(fence.to_string())), ("since", Some(since.to_string())), ("once", once)];
+        let fields = told.into_iter().chain(known).filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let record = self.record_mut(&token);
-        record.value.extend(times.into_iter().chain(told));
+        record.value.extend(fields);
         record.ends = ends;
         if self.held_claim().is_some() {
             self.set_longest(ttl);
@@ -376,7 +381,6 @@ impl Model {
             self.end_at(self.ms() + ttl);
             self.holds.ends = Some(self.ms() + ttl);
         }
-        self.remember_deadline(token, ttl);
         ttl
     }
 
@@ -421,7 +425,7 @@ impl Model {
         if granted {
             self.drop_lease(token);
         }
-        self.take_open(token);
+        self.delete_run(token);
         granted
     }
 
@@ -514,8 +518,11 @@ impl Model {
         let (held, limit) = (self.held_claim(), limit(&claim));
         if self.has(&token) {
             self.lengthen(&token, self.int("ttl").unwrap());
-            let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
-            return self.with_facts(json!({"outcome": "granted", "fence": fence, "slot": self.place_of(&token)}));
+            let record = self.record(&token).cloned().unwrap_or_default();
+            let (fence, since) = (record.get("fence").map_or("0", String::as_str), record.get("since"));
+            let began = since.map(|since| (since.parse::<i64>().unwrap() / 1000).to_string());
+            let slot = self.place_of(&token);
+            return self.with_facts(json!({"outcome": "granted", "fence": fence, "began": began, "slot": slot}));
         }
         if let Some(newest) = self.newest.clone().filter(|_| self.largest() > self.int("newest")) {
             self.note_visit(3);
@@ -620,13 +627,13 @@ impl Model {
             _ => clock.max(count + 1),
         };
         self.grant(fence, fence, slot);
-        self.remember_begin(&fence.to_string(), slot.map(|slot| slot.to_string()));
+        self.begin_run(self.ms(), fence, slot);
         if self.held_claim().is_some() {
             self.hand_over();
         }
-        self.close_runs();
         self.note_visit(0);
-        self.with_facts(json!({"outcome": "granted", "fence": fence.to_string(), "slot": slot}))
+        let (fence, began) = (fence.to_string(), self.ms().to_string());
+        self.with_facts(json!({"outcome": "granted", "fence": fence, "began": began, "slot": slot}))
     }
 
     fn refused(&mut self, outcome: &str) -> Json {
@@ -740,8 +747,9 @@ impl Model {
                 return json!({"outcome": "higher"});
             }
             self.grant(fence, count.max(fence), self.int("slot"));
-            self.remember_begin(&fence.to_string(), slot);
-            self.close_runs();
+            if self.history.log.iter().all(|run| run["t"] != token) {
+                self.begin_run(self.int("began").unwrap(), fence, self.int("slot"));
+            }
             self.raise_newest();
             let is_mine = |reserved: &Timed<String>| reserved.value == token;
             if self.held_claim().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
@@ -780,13 +788,13 @@ impl Model {
         if is_held {
             return self.release_hold(hold);
         }
-        let known = self.remember_late();
+        let known = self.end_without_lease();
         let (token, hold) = (self.token(), self.arg("hold"));
         let is_outer = hold.is_none_or(|hold| hold == "base");
         let is_promised = self.reserved.as_ref().is_some_and(|reserved| reserved.value == token);
         if self.lock.is_some() && self.held_claim().is_none() || !is_outer || !is_promised {
             let mut answer = self.without_lease();
-            answer["known"] = json!(known);
+            (answer["known"], answer["node"]) = (json!(known), node());
             return answer;
         }
         self.reserved = None;
@@ -808,7 +816,8 @@ impl Model {
             return json!({"outcome": "still-held", "holds": 1});
         }
         if hold.is_none_or(|hold| hold == "base") {
-            self.remember_release(&token);
+            let by = self.record(&token).and_then(|record| self.revoked_by(record));
+            self.end_released(by);
         }
         if !self.holds.value.is_empty() {
             return json!({"outcome": "still-held", "holds": self.count_holds()});
@@ -857,7 +866,7 @@ impl Model {
             record.entry("revoked".to_owned()).or_insert(by);
             return "revoked";
         }
-        self.remember_end(token, "revoked", None, Some(&by));
+        self.end_run(token, json!({"o": "revoked", "y": by}));
         let slot = self.place_of(token);
         self.drop_lease(token);
         self.set_counter(self.counter(slot.as_deref()) + 1, slot.as_deref());
@@ -865,9 +874,14 @@ impl Model {
     }
 
     fn force_all(&mut self) -> &'static str {
+        for run in self.history.log.clone() {
+            let token = run["t"].as_str().unwrap();
+            if self.has(token) {
+                self.end_run(token, json!({"o": "revoked", "y": self.arg("by")}));
+            }
+        }
         let all: Vec<_> = self.members.value.keys().cloned().collect();
         self.forget(&all);
-        self.remember_force();
         self.delete_mark();
         self.set_counter(self.counter(None).max(self.counter(Some("all"))) + 1, None);
         "released"
@@ -915,7 +929,7 @@ impl Model {
     /// Name of a key → its content, and the ms until the key expires (-1: never).
     pub(super) fn keys(&self) -> BTreeMap<String, (Json, i64)> {
         let left = |ends: Option<i64>| ends.map_or(-1, |ends| ends - self.ms());
-        let (members, holds, memory) = (&self.members, &self.holds, &self.memory);
+        let (members, holds, history) = (&self.members, &self.holds, &self.history);
         let lock =
             self.lock.as_ref().map(|lock| (lock.value.as_ref().map_or(json!(["1"]), |value| json!(value)), lock.ends));
         let timed = [
@@ -932,12 +946,9 @@ impl Model {
             ("members", texts(&members.value), left(members.ends)),
             ("slots", texts(&self.slots), left(members.ends)),
             ("fences", texts(&self.counters), FENCE_MS),
-            ("open", json!(memory.open), FENCE_MS),
-            ("ends", texts(&memory.ends), FENCE_MS),
-            ("log", json!(memory.log), LOG_MS),
-            ("runs", json!(memory.runs), LOG_MS),
-            ("visits", texts(&memory.visits), LOG_MS),
-            ("errors", json!(memory.errors), LOG_MS),
+            ("log", json!(history.log), LOG_MS),
+            ("runs", json!(history.runs), LOG_MS),
+            ("visits", texts(&history.visits), LOG_MS),
         ];
         let lists = lists.into_iter().filter(|(_, list, _)| ![json!({}), json!([]), json!("")].contains(list));
         let record = |(token, record): (&String, &Timed<Record>)| {

@@ -2,7 +2,7 @@
 //! The same seed makes the same calls again, since the test sets the scripts' clock. Leases have claims of every kind,
 //! waiters live and die, runs are remembered.
 
-use super::memory::{began_at, ended_at};
+use super::history::number;
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
 use super::{BASE, LOCK, Reply, Scripts, part};
 use crate::support::{Chance, Redis};
@@ -11,7 +11,6 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
 /// The first letter of a waiter's name tells the claim: s for shared, p for slots, any other letter for exclusive.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
@@ -27,17 +26,12 @@ const ALL: &[Described] = &[
     (
         34,
         "take",
-        "token=ANY|ANY|ANY|TOKEN ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100|99 \
-         once:10=1|1000000 newest:20=1|2|3 earlier:15=TOKEN|ANY seen:25=ANY seen_run_id=another|another|this seen_left=0|700000 \
+        "token=NEW|NEW|NEW|HOLDER ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100|99 \
+         once:10=1|1000000 newest:20=1|2|3 earlier:15=TOKEN seen:25=TOKEN seen_run_id=another|another|this seen_left=0|700000 \
          seen_fence=NUMBER seen_claim=CLAIM seen_slot:20=0|1",
     ),
-    (
-        18,
-        "release",
-        "token=TOKEN hold:60=base|base|h1|h2|0 outcome:80=exited|exited|signaled|unused|lost code=0|3 ended:25=1 \
-         gone:25=lost|lost|too-long began:60=SINCE run_id:25=another|this once:30=1 errors:30=1 OWNER",
-    ),
-    (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN|ANY"),
+    (18, "release", "token=TOKEN hold:60=base|base|h1|h2|0 run:75=END unused:8=1 final:40=1 run_id:50=another|this"),
+    (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN"),
     (8, "extend", "token=TOKEN ttl:50=TTL default=150000 hold:50=base|h1|h2|h3|0 renew:40=1"),
     (7, "enter", "token=TOKEN ttl:50=TTL default=150000 hold=base|h1|h2|h3|0"),
     (5, "fence", "token=TOKEN fence=NUMBER"),
@@ -45,11 +39,12 @@ const ALL: &[Described] = &[
         6,
         "recreate",
         "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id:95=this|this|this|another alone:50=1 hold:60=base|h1|h2 held:50=1 \
-         newest:30=1|2|3",
+         began=BEGAN once:30=1 newest:30=1|2|3",
     ),
     (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
+    (4, "runs", "most=1|20 hosts:50=1"),
 ];
 /// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
 /// signal. This is the plain case, for which the scripts have special code.
@@ -57,24 +52,19 @@ const USUAL: &[Described] = &[
     (
         40,
         "take",
-        "token=ANY ttl=TTL OWNER now:80=NUMBER waiter:8=wa|wb ticket:50=1|7 quarantine:8=100|99 once:8=1000000 earlier:5=TOKEN",
+        "token=NEW ttl=TTL OWNER now:80=NUMBER waiter:8=wa|wb ticket:50=1|7 quarantine:8=100|99 once:8=1000000 earlier:5=TOKEN",
     ),
-    (
-        40,
-        "release",
-        "token=TOKEN hold:70=base|base|base|h1 outcome=exited|exited|signaled|lost code=0|3 ended:40=1|700 \
-         began:92=SINCE run_id=this|this|this|another once:10=1 OWNER",
-    ),
+    (40, "release", "token=TOKEN hold:70=base|base|base|h1 run:95=END final:6=1 run_id=this|this|this|another"),
     (4, "undo", "token:60=TOKEN waiter:80=wa|wb"),
     (4, "extend", "token=TOKEN ttl:50=TTL default=150000 renew:40=1"),
     (3, "enter", "token=TOKEN default=150000 hold=h1|h2"),
-    (3, "recreate", "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id=this alone:50=1"),
-    (3, "revoke", "token:60=TOKEN by=me force:50=1"),
+    (3, "recreate", "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id=this alone:50=1 began=BEGAN"),
+    (5, "revoke", "token:60=TOKEN by=me force:30=1"),
     (3, "fence", "token=TOKEN fence=NUMBER"),
 ];
-/// The owner of a lease, and the entry of its run. `n` in the entry is the number of runs that the log keeps.
-const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
-    entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
+const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n entry:90=ENTRY";
+/// What redlock knows of a run at its grant. `n`: the number of runs that the log keeps.
+const ENTRY: &str = r#"{"h":"h","n":"3"}|{"h":"h","q":"1","n":"4"}|{"h":"h","q":"1","l":"\"t\":\"t1\""}"#;
 /// A script that returns the name, type, content and PTTL of each key.
 const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = 'HGETALL', zset = 'ZRANGE'}, {}
     for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -87,7 +77,7 @@ const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = '
 /// Lua code that the test puts in front of each script. The script then gets the time from the argument `clock`, and
 /// fixed values from INFO and from the hash function. PTTL returns 1 ms less than the server does: the result is always
 /// below a ttl that the script has set a moment before.
-pub(super) fn known_server() -> String {
+fn known_server() -> String {
     format!(
         "local server, clock = redis, nil
         for i = 1, #ARGV, 2 do if ARGV[i] == 'clock' then clock = ARGV[i + 1] end end
@@ -103,7 +93,7 @@ pub(super) fn known_server() -> String {
     )
 }
 
-pub(super) fn clock_us() -> i64 {
+fn clock_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros().try_into().unwrap()
 }
 
@@ -114,6 +104,7 @@ fn is_left(actual: i64, expected: i64) -> bool {
 /// True if the field `name` of an answer is as expected. Holders may come in any order; a run comes as a text.
 fn matches(name: &str, expected: &Json, reply: &Reply) -> bool {
     match (expected, reply) {
+        (Json::Null, Reply::Nil) => true,
         (Json::String(expected), Reply::Text(text)) => expected == text,
         (Json::Object(_), Reply::Text(text)) => run_or_text(text) == *expected,
         (Json::Number(expected), Reply::Int(n)) if name == "left" => is_left(*n, expected.as_i64().unwrap()),
@@ -153,6 +144,8 @@ struct Run<'a> {
     described: &'static [Described],
     claims: &'static [&'static str],
     chance: Chance,
+    /// The number of tries so far.
+    tries: u64,
     scripts: Scripts,
     ears: PubSub<'a>,
     dump: Script,
@@ -173,14 +166,29 @@ impl Run<'_> {
         redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut self.scripts.connection).unwrap();
     }
 
-    /// A token, mostly the token of a holder.
-    fn token(&mut self) -> String {
-        let mut holders: Vec<&str> = self.model.members.value.keys().map(String::as_str).collect();
-        if self.model.held_claim().is_none() {
-            holders = self.model.value().into_iter().filter(|value| !value.is_empty()).collect();
+    /// The token of a new try: each try has a token of its own.
+    fn new_token(&mut self) -> String {
+        self.tries += 1;
+        format!("t{}", self.tries)
+    }
+
+    /// The tokens of the holders.
+    fn holders(&self) -> Vec<String> {
+        match self.model.held_claim() {
+            Some(_) => self.model.live_members(),
+            None => self.model.value().into_iter().filter(|value| !value.is_empty()).map(str::to_owned).collect(),
         }
-        let all = if holders.is_empty() || self.chance.percent(30) { &TOKENS[..] } else { &holders };
-        self.chance.one_of(all).to_owned()
+    }
+
+    /// A token, mostly that of a holder, else that of one of the latest tries. Also the first part of a token that looks
+    /// like `TOKEN.HOLD`.
+    fn token(&mut self) -> String {
+        let mut known = self.holders();
+        if known.is_empty() || self.chance.percent(40) {
+            known.extend((0..6).map(|back| format!("t{}", self.tries.saturating_sub(back))));
+            known.push("ta".to_owned());
+        }
+        self.chance.one_of(&known.iter().collect::<Vec<_>>()).clone()
     }
 
     /// A claim, mostly the claim of the members.
@@ -192,17 +200,18 @@ impl Run<'_> {
     /// The value of an argument, for a word in a [`Described`]. A word in capitals stands for a random value, or a
     /// value of the present state. Any other word is the value.
     fn value(&mut self, name: &str) -> String {
-        let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
             "TOKEN" => self.token(),
-            "ANY" => self.chance.one_of(&TOKENS).to_owned(),
+            "NEW" => self.new_token(),
+            "HOLDER" => self.holders().pop().unwrap_or_else(|| self.new_token()),
             "WAITER" => self.chance.one_of(&WAITERS).to_owned(),
             "CLAIM" => self.claim(),
             "TTL" => self.chance.one_of(&TTLS).to_string(),
             // A number near the counter of fencing tokens.
             "NUMBER" => (self.model.counter.unwrap_or(3) + self.chance.one_of(&[-2, -1, 0, 1, 2])).max(0).to_string(),
-            // The time since the run began, in ms.
-            "SINCE" => self.model.memory.open.get(&token).map_or(0, |run| self.model.ms() - began_at(run)).to_string(),
+            "BEGAN" => self.began().to_string(),
+            "END" => self.end(),
+            "ENTRY" => self.chance.word(ENTRY).to_owned(),
             _ => name.to_owned(),
         }
     }
@@ -232,27 +241,25 @@ impl Run<'_> {
             self.model.args.insert("slot", slot.to_string());
         }
         self.model.args.insert("claim", claim);
-        if script == "release" {
-            self.tell_run();
-        }
     }
 
-    /// Makes the arguments of a RELEASE fit together. The RELEASE of `redlock run` describes the run by `began` and
-    /// `entry`. The RELEASE of `redlock release` describes no run, and has neither `once` nor `errors`.
-    fn tell_run(&mut self) {
-        let fence = self.chance.below(9).to_string();
-        let args = &mut self.model.args;
-        let entry = args.remove("entry").filter(|_| args.contains_key("began"));
-        let Some(entry) = entry else {
-            args.remove("once");
-            args.remove("errors");
-            return;
-        };
-        let mut run: Json = serde_json::from_str(&entry).unwrap();
-        (run["t"], run["f"]) = (json!(args["token"]), json!(fence));
-        args.insert("entry", run.to_string());
-        let errors = format!(r#"{{"t":"{}","e":"of {fence}"}}"#, args["token"]);
-        args.entry("errors").and_modify(|given| *given = errors);
+    /// The end of a run, as a release reports it: the whole run, or only a status.
+    fn end(&mut self) -> String {
+        if self.chance.percent(20) {
+            return format!(r#"{{"x":"{}"}}"#, self.chance.word("0|3"));
+        }
+        let token = self.model.token();
+        let known = self.model.history.log.iter().find(|run| run["t"] == *token).map(|run| number(run, "b"));
+        let began = known.filter(|_| self.chance.percent(80)).unwrap_or(self.began());
+        let (fence, took, entry) = (self.chance.below(9), self.chance.below(5000), self.chance.word(ENTRY));
+        let end = self.chance.word(r#""x":"0"|"x":"0"|"x":"3"|"s":"9"|"o":"lost"|"o":"lost"|"o":"too-long""#);
+        let errors = self.chance.word(r#"|,"e":"one"|,"e":"two""#);
+        format!(r#"{{"t":"{token}","b":"{began}","f":"{fence}","d":"{took}",{end}{errors},{}"#, &entry[1..])
+    }
+
+    /// The beginning of a run that the server has forgotten; in the future if the server's clock was set back.
+    fn began(&mut self) -> i64 {
+        self.model.ms() + 1000 - i64::try_from(self.chance.below(9000)).unwrap()
     }
 
     /// Makes a random call of a script, and compares the answer with the model's.
@@ -332,13 +339,10 @@ impl Run<'_> {
     /// Lets the leases of some members run out now.
     fn run_out(&mut self) {
         let now = self.model.ms();
-        for token in TOKENS {
-            if self.model.members.value.contains_key(token) && self.chance.percent(50) {
-                self.model.members.value.insert(token.to_owned(), now);
-                self.model.memory.ends.entry(token.to_owned()).and_modify(|ends| *ends = now);
-                for key in ["members", "ends"] {
-                    self.command(&["ZADD", &part(key), "XX", &now.to_string(), token]);
-                }
+        for token in self.model.members.value.clone().into_keys() {
+            if self.chance.percent(50) {
+                self.command(&["ZADD", &part("members"), "XX", &now.to_string(), &token]);
+                self.model.members.value.insert(token, now);
             }
         }
     }
@@ -374,7 +378,6 @@ impl Run<'_> {
             let name = name.strip_prefix(BASE).unwrap_or("lock");
             keys.insert(name.to_owned(), (content(kind, value), *left));
         }
-        self.settle_the_log(keys.get("log").and_then(|(log, _)| log.as_array()));
         let expected = self.model.keys();
         for name in keys.keys().chain(expected.keys()) {
             let (actual, expected) = (keys.get(name), expected.get(name));
@@ -384,17 +387,6 @@ impl Run<'_> {
             if !actual.zip(expected).is_some_and(is_same) {
                 self.fail(&format!("{name} is {actual:?}\nexpected {expected:?}"));
             }
-        }
-    }
-
-    /// Accepts any order of runs that ended in the same millisecond: the model takes the order of the log in Redis.
-    fn settle_the_log(&mut self, actual: Option<&Vec<Json>>) {
-        let memory = &mut self.model.memory;
-        let cut = std::mem::take(&mut memory.cut);
-        let Some(actual) = actual else { return };
-        let is_known = |run: &Json| memory.log.contains(run) || cut.contains(run);
-        if actual.iter().map(ended_at).eq(memory.log.iter().map(ended_at)) && actual.iter().all(is_known) {
-            memory.log.clone_from(actual);
         }
     }
 }
@@ -426,7 +418,7 @@ fn agree(seeds: std::ops::Range<u64>, calls: &Calls) {
         let us = clock_us();
         let scripts = Scripts::changed(redis.connection(), &known_server(), &constants);
         let (chance, dump, model) = (Chance::new(seed), Script::new(DUMP), Model::new(us));
-        let mut run = Run { seed, described, claims, chance, scripts, ears, dump, model, done: Vec::new() };
+        let mut run = Run { seed, described, claims, chance, tries: 0, scripts, ears, dump, model, done: Vec::new() };
         for _ in 0..CALLS {
             if run.chance.percent(12) {
                 run.event(alive);

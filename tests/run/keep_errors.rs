@@ -10,7 +10,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-const ERRORS: &str = "{redlock:backup}:\u{1f}errors";
+/// The key of the last failure, with its errors.
+const RUNS: &str = "{redlock:backup}:\u{1f}runs";
 
 /// A run of `backup` in this directory. The job is a shell line; its errors go into `FILE`.
 fn run<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, options: &str, job: &str) -> Test {
@@ -39,7 +40,7 @@ fn kept<W: Where + ?Sized>(servers: &W) -> Option<String> {
 fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     run(&redis, &directory, "", "echo warning >&2; echo result").stdout("result\n").run();
-    assert!(!redis.exists(ERRORS), "of a success nothing is kept");
+    assert!(runs(&redis)[0].get("errors").is_none(), "of a success nothing is kept");
     // redlock's own messages stay on standard error.
     let said = like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n");
     let job = ["--", "sh", "-c", "printf 'first\\n\\t\\033[31mno \"space\"\\n' >&2; exit 3"];
@@ -134,8 +135,8 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         fs::write(directory.path().join("FILE"), "before\n").unwrap();
         run(&redis, &directory, "", &format!("{job}; exit 1")).status(1).run();
         assert_eq!(kept(&redis), expected, "{job}");
-        let entries: Vec<String> = redis.query(&["LRANGE", ERRORS, "0", "-1"]);
-        assert!(entries.iter().all(|entry| entry.len() <= 1024 + 48), "{job}: {entries:?}");
+        let failure: String = redis.query(&["HGET", RUNS, "failure"]);
+        assert!(failure.len() <= 1024 + 300, "{job}: {failure}");
     }
 }
 
@@ -153,21 +154,29 @@ fn a_file_that_is_full_keeps_what_it_took() {
 fn every_end_but_a_success_keeps_its_errors() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     let stuck = "echo why >&2; echo ready; exec sleep 1000";
+    let is_kept = |outcome: &str| {
+        let last = runs(&redis).pop().unwrap();
+        assert_eq!((&last["outcome"], &last["errors"]), (&outcome.into(), &"why".into()));
+    };
     run(&redis, &directory, "", "echo why >&2; kill -9 $$").signal(Signal::SIGKILL).run();
+    is_kept("signaled");
     run(&redis, &directory, "--max-run 50ms", stuck).status(124).stdout(any()).stderr(message(["(--max-run)"])).run();
-    let job = |end: &dyn Fn()| {
+    is_kept("too-long");
+    let job = |outcome: &str, end: &dyn Fn()| {
         let test = run(&redis, &directory, "--ttl 4s", stuck).status(76).stdout(any()).stderr(loss([]));
         let job = test.ready();
         end();
         job.finish();
+        is_kept(outcome);
     };
-    job(&|| _ = redlock(&redis, "release -q --revoke backup").run());
-    job(&|| _ = redlock(&redis, "release -q --force backup").run());
-    job(&|| redis.command(&["SET", "redlock:backup", "another", "PX", "1"]));
+    job("revoked", &|| _ = redlock(&redis, "release -q --revoke backup").run());
+    job("revoked", &|| _ = redlock(&redis, "release -q --force backup").run());
+    job("lost", &|| redis.command(&["SET", "redlock:backup", "another", "PX", "1"]));
     // The job succeeds, but the lock is gone before the job's end.
     let gone = "redis-cli -s $SOCKET del redlock:backup >/dev/null; echo why >&2";
     let test = run(&redis, &directory, "", gone).env("SOCKET", redis.socket()).status(76);
     test.stderr(message(["lost \"backup\""])).run();
+    is_kept("lost");
     let test = run(
         &redis,
         &directory,
@@ -175,9 +184,7 @@ fn every_end_but_a_success_keeps_its_errors() {
         "redis-cli -s $SOCKET del redlock:backup; sleep 1; echo why >&2",
     );
     test.env("SOCKET", redis.socket()).status(76).stdout("1\n").stderr(message(["continues without the lock"])).run();
-    let ends: Vec<_> = runs(&redis).into_iter().map(|run| (run["outcome"].clone(), run["errors"].clone())).collect();
-    let expected = ["signaled", "too-long", "revoked", "revoked", "lost", "lost", "lost"];
-    assert_eq!(ends, expected.map(|outcome| (outcome.into(), "why".into())));
+    is_kept("lost");
     // A redlock that is killed tells the log nothing; the file has the errors.
     let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).ready();
     killed.send(Signal::SIGKILL);
@@ -188,20 +195,18 @@ fn every_end_but_a_success_keeps_its_errors() {
 }
 
 #[test]
-fn each_of_several_locks_keeps_them_and_each_the_newest_ten() {
+fn each_of_several_locks_keeps_those_of_its_last_failure() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
-    for number in 0..12 {
+    for number in 0..3 {
         let test = redlock(&redis, "run -q --name backup --name disk --keep-errors FILE -- sh -c");
         test.arg(format!("echo {number} >&2; exit 1")).in_directory(&directory).status(1).run();
     }
+    redlock(&redis, "run -q backup -- true").run();
     for name in ["backup", "disk"] {
-        let log = redlock(&redis, format!("log {name} --format json")).stdout(any()).run();
+        let log = redlock(&redis, format!("log {name} --failed --format json")).stdout(any()).run();
         let kept: Vec<Value> =
             log.stdout.lines().map(|run| serde_json::from_str::<Value>(run).unwrap()["errors"].clone()).collect();
-        let expected: Vec<Value> = (0..12).map(|n| if n < 2 { Value::Null } else { n.to_string().into() }).collect();
-        assert_eq!(kept, expected);
-        let errors = ERRORS.replace("backup", name);
-        assert_eq!(redis.pttl(&errors) / 3_600_000, redis.pttl(&errors.replace("errors", "log")) / 3_600_000);
+        assert_eq!(kept, [Value::Null, Value::Null, "2".into()]);
     }
 }
 
@@ -209,8 +214,8 @@ fn each_of_several_locks_keeps_them_and_each_the_newest_ten() {
 fn the_errors_that_any_of_several_nodes_has_are_shown() {
     let (nodes, directory) = (several(3), Arc::new(Directory::new()));
     run(&nodes, &directory, "", "echo why >&2; exit 1").status(1).run();
-    eventually(SOON, "all have heard", || nodes.iter().all(|node| node.exists(ERRORS)));
-    nodes[1..].iter().for_each(|node| node.command(&["DEL", ERRORS]));
+    eventually(SOON, "all have heard", || nodes.iter().all(|node| node.exists(RUNS)));
+    nodes[1..].iter().for_each(|node| node.command(&["HDEL", RUNS, "failure"]));
     assert_eq!(kept(&nodes).unwrap(), "why");
     let last = when("its last line", |text| text.contains("\n  errors  why\n"));
     redlock(&nodes, "status backup").stdout(last).run();
@@ -219,11 +224,12 @@ fn the_errors_that_any_of_several_nodes_has_are_shown() {
 #[test]
 fn errors_that_cannot_be_written_are_told() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
-    redis.command(&["SET", ERRORS, "x"]);
+    redis.command(&["SET", RUNS, "x"]);
     let test = redlock(&redis, "run backup --keep-errors FILE -- sh -c").arg("echo why >&2; exit 1");
     let said =
         like("redlock: acquired <any>\nredlock: the log of \"backup\" could not be written: <any>WRONGTYPE<any>\n");
     test.in_directory(&directory).status(1).stderr(said).run();
     // The log has the run; only the errors are missing.
+    redis.command(&["DEL", RUNS]);
     redlock(&redis, "log backup").stdout(like("<any>  exit 1\n")).run();
 }

@@ -1,7 +1,7 @@
 //! The memory that a lock has of its runs: the answer of each node (runs.lua), and all answers combined.
 
 use crate::error::Error;
-use crate::lock::history::run::{KeptErrors, Run, RunOutcome};
+use crate::lock::history::run::{Run, RunOutcome};
 use crate::lock::history::visits;
 use crate::lock::history::visits::Visit;
 use crate::lock::scripts;
@@ -9,23 +9,18 @@ use crate::lock::terms::holder::ms;
 use crate::lock::votes::quorum::reached;
 use crate::lock::wire::fields::Args;
 use crate::lock::wire::keys::Keys;
-use crate::lock::wire::locks::{BatchQuery, ByNode};
-use crate::redis::{FromReply, Reply};
+use crate::lock::wire::locks::BatchQuery;
+use crate::redis::{Call, FromReply, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::iter::zip;
 use std::time::Duration;
 
-/// The most runs of a log that one call of runs.lua reads. runs.lua has the same number.
-const PAGE: usize = 200;
+/// The most runs that a log can have: `LOGGED` in keys.lua. No more are read from a server's answer.
+const LOGGED: usize = 220;
 /// The most runs that one request asks for: the sum over all locks of the request. (A run takes a kilobyte at most.)
 const RUNS: usize = 2_000;
-/// The number of runs whose errors are kept.
-const KEPT_ERRORS: usize = 10;
 /// With several nodes, each node is asked for this many runs more: runs that no quorum knows are left out.
 const SPARE: usize = 10;
-/// Longer than any period that `log --since` takes (100 days).
-const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// A server is new if it was started less than this time ago: it may have forgotten runs that ended before its start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The largest number of locks that one request asks about.
@@ -68,8 +63,8 @@ pub(crate) struct Memory {
     /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// The time (since 1970) when the log's oldest run ended, and the number of runs in the log. None if the log of a
-    /// node has all requested runs, so that no run is forgotten.
+    /// The time (since 1970) when the log's oldest run ended, and the number of runs in the log, if the log keeps no
+    /// more. None if the log of a node has all requested runs.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
     /// The server that was started first, and the time since its start: runs that ended before this start may have been
@@ -93,10 +88,8 @@ struct NodeMemory {
     results: Vec<Run>,
     counts: Counts,
     visits: Vec<Visit>,
-    logged: Option<u64>,
-    oldest: Option<Run>,
-    more: bool,
-    errors: Vec<KeptErrors>,
+    /// The oldest run of the log, and the number of runs in the log, if the log keeps no more.
+    oldest: Option<(Run, u64)>,
     /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
     uptime: Option<Duration>,
 }
@@ -107,62 +100,41 @@ impl RunQuery {
 
     /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
     pub(in crate::lock) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // The answer about a lock has up to `each` runs of the log, about as many open runs, and at most four other
-        // runs: `success`, `failure`, `forced`, `oldest`. All hosts together take the space of ten runs. The errors of
-        // a run take the space of one run.
+        // The answer about a lock has up to `each` runs that have ended, and perhaps as many that go on, and the last
+        // success and failure. All hosts together take the space of ten runs, the errors the space of one.
         let hosts = if self.hosts { 10 } else { 0 };
-        let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
-        let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
+        let runs = (2 * self.each(nodes)).min(LOGGED) + 3 + hosts;
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs to ask of each node: the query's number, and [`SPARE`] more if there are several nodes.
+    /// The number of runs to ask of each node: the query's number, and [`SPARE`] more if there are several nodes; or the
+    /// whole log, from which redlock chooses the runs that are meant.
     fn each(self, nodes: usize) -> usize {
-        self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
+        let is_chosen = self.failed || self.since.is_some();
+        let most = if is_chosen { LOGGED } else { self.most };
+        most.saturating_add(if nodes > 1 { SPARE } else { 0 }).min(LOGGED)
     }
 }
 
 impl FromReply for NodeMemory {
     fn from_reply(reply: &Reply) -> Option<NodeMemory> {
         let now = reply.get("clock").as_time();
-        let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
-        let run_in = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
-        let mut runs: Vec<Run> =
-            reply.get("going").items().iter().map(|text| read(text, RunOutcome::Running)).collect();
-        for pair in reply.get("over").items().chunks_exact(2) {
-            let mut run = read(&pair[0], RunOutcome::Expired);
-            if let (RunOutcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
-                run.set_end(now.unwrap_or(deadline).min(deadline));
-            }
-            if runs.iter().all(|going| going.token != run.token) {
-                runs.push(run);
-            }
-        }
-        if let Some(force) = run_in("forced").filter(|force| force.began <= now) {
-            for run in runs.iter_mut().filter(|run| run.was_ended_by(&force)) {
-                run.outcome = RunOutcome::Revoked;
-                run.revoked_by.clone_from(&force.revoked_by);
-                run.set_end(force.began.unwrap_or_default());
-            }
-        }
-        runs.extend(reply.get("ended").items().iter().map(|text| read(text, RunOutcome::Expired)));
-        let count = |name: &str| reply.get(name).as_count().unwrap_or(0);
+        let going: Vec<&str> = reply.get("going").items().iter().filter_map(Reply::as_text).collect();
+        let read = |text: &Reply| Run::read(text.as_text().unwrap_or_default(), &going, now);
+        let runs: Vec<Run> = reply.get("texts").items().iter().take(LOGGED).map(read).collect();
+        let logged = reply.get("logged").as_count().unwrap_or(0);
+        let is_full = runs.first().is_some_and(|newest| logged >= newest.kept);
+        let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
+        let results = ["success", "failure"].map(|name| reply.has(name).then(|| read(reply.get(name))));
+        let count = |name: &str| reply.get(name).as_count();
         Some(NodeMemory {
             visits: Visit::read_all(reply.get("visits"), now.unwrap_or_default()),
-            runs,
-            running: count("running"),
-            results: [run_in("success"), run_in("failure")].into_iter().flatten().collect(),
-            counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
-            logged: reply.get("logged").as_count(),
-            oldest: run_in("oldest"),
-            more: reply.has("further"),
-            errors: reply
-                .get("errors")
-                .items()
-                .iter()
-                .filter_map(|text| serde_json::from_str(text.as_text()?).ok())
-                .collect(),
+            running: count("members").unwrap_or(listed),
+            results: results.into_iter().flatten().collect(),
+            counts: Counts { succeeded: count("succeeded").unwrap_or(0), failed: count("failed").unwrap_or(0) },
+            oldest: runs.last().cloned().filter(|_| is_full).map(|oldest| (oldest, logged)),
             uptime: reply.node().0.parse().ok().map(Duration::from_secs),
+            runs,
         })
     }
 }
@@ -180,8 +152,9 @@ impl Memory {
         let mut runs = merge(&all, needed);
         let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
         let mut results = merge(&results, needed);
+        let told = known().flat_map(|node| &node.results).filter(|_| query.errors);
         let errors: BTreeMap<&str, &String> =
-            known().flat_map(|node| &node.errors).map(|kept| (kept.token.as_str(), &kept.lines)).collect();
+            told.filter_map(|run| Some((&run.token[..], run.errors.as_ref()?))).collect();
         for run in runs.iter_mut().chain(&mut results) {
             run.errors = errors.get(run.token.as_str()).copied().cloned();
         }
@@ -195,14 +168,14 @@ impl Memory {
         let kept =
             last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
         runs.extend(kept);
-        // The script applies `since` to runs of the log only.
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
         let visits: Vec<(&[Visit], &[Run])> = known().map(|node| (&node.visits[..], &node.runs[..])).collect();
-        let is_late = |run: &&Run| run.ago() < query.since;
-        let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.logged?)));
+        let is_late = |(oldest, _): &&(Run, u64)| oldest.ago() < query.since;
+        let oldest = known()
+            .map(|node| node.oldest.as_ref().filter(is_late).and_then(|(run, kept)| Some((run.last_known()?, *kept))));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
@@ -233,31 +206,9 @@ impl BatchQuery<'_> {
         keys: &[&str],
         query: RunQuery,
     ) -> Result<Vec<Result<Memory, Error>>, Error> {
-        let nodes = self.locks.nodes.len();
-        // Several nodes may know different ends of a run, so the runs to show are chosen from all answers together.
-        let (each, since, failed) = match nodes > 1 && (query.failed || query.since.is_some()) {
-            true => (usize::MAX, query.since.map(|_| Duration::MAX), false),
-            false => (query.each(nodes), query.since, query.failed),
-        };
-        let since = since.map(|since| since.min(FOREVER));
-        let args = Args::default().with("most", each.min(PAGE)).time("since", since);
-        let args = args.flag("failed", failed).flag("hosts", query.hosts).flag("errors", query.errors);
-        let mut told: Vec<ByNode<NodeMemory>> = Vec::new();
-        let mut pending: Vec<usize> = (0..keys.len()).collect();
-        let mut from = 0;
-        while !pending.is_empty() {
-            let args = args.clone().with_some("from", Some(from).filter(|&from| from > 0));
-            let call = |&at: &usize| Keys::of(keys[at]).call(&scripts::RUNS, args.clone());
-            let page = self.ask_page(&pending.iter().map(call).collect::<Vec<_>>()).await?;
-            if from == 0 {
-                told = page;
-            } else {
-                zip(&pending, page).for_each(|(&at, page)| add(&mut told[at], page));
-            }
-            from += PAGE;
-            let goes_on = |node: &NodeMemory| node.more && node.runs.len() < each;
-            pending.retain(|&at| told[at].iter().flatten().flatten().any(goes_on));
-        }
+        let args = Args::default().with("most", query.each(self.locks.nodes.len())).flag("hosts", query.hosts);
+        let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::RUNS, args.clone())).collect();
+        let told = self.ask_page::<NodeMemory>(&calls).await?;
         let needed = self.locks.quorum();
         let together = |nodes: Vec<Option<NodeMemory>>| {
             let started = first_started(&nodes).map(|(node, uptime)| (self.locks.nodes.name(node), uptime));
@@ -280,18 +231,6 @@ fn usual(runs: &[Run]) -> Option<Duration> {
     let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
-}
-
-/// Adds a further page of the log to each node's answer. A node that does not answer counts as having no more pages.
-fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
-    let mut page = page.unwrap_or_default().into_iter();
-    for before in told.iter_mut().flatten() {
-        let further = page.next().flatten().unwrap_or_default();
-        if let Some(before) = before {
-            before.runs.extend(further.runs);
-            before.more = further.more;
-        }
-    }
 }
 
 /// The runs of all nodes, each once, without the runs that do not count (see [`agreed`]).
@@ -343,15 +282,15 @@ mod tests {
 
     const BEGUN: &str = r#""t":"aaaaaaaa77","b":"1763715123004","f":"7""#;
 
-    fn run(end: &str, untold: RunOutcome) -> Run {
-        Run::read(&format!("{{{BEGUN}{end}}}"), untold, Some(Duration::from_millis(1_763_715_200_000)))
+    fn run(end: &str, going: &[&str]) -> Run {
+        Run::read(&format!("{{{BEGUN}{end}}}"), going, Some(Duration::from_millis(1_763_715_200_000)))
     }
 
     #[test]
     fn nodes_are_heard_together() {
-        let (open, gone) = (run("", RunOutcome::Running), run(r#","d":"2000""#, RunOutcome::Expired));
-        let lost = run(r#","d":"3000","o":"lost""#, RunOutcome::Expired);
-        let ended = run(r#","d":"1000","x":"0""#, RunOutcome::Expired);
+        let (open, gone) = (run("", &["aaaaaaaa77"]), run("", &[]));
+        let lost = run(r#","d":"3000","o":"lost""#, &[]);
+        let ended = run(r#","d":"1000","x":"0""#, &[]);
         let outcome = |nodes: &[&Run]| {
             let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
             merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
@@ -359,7 +298,7 @@ mod tests {
         // A run that only a minority knows may be left over from a take without a quorum.
         assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
         assert_eq!(outcome(&[&open, &open]), Some((RunOutcome::Running, None)));
-        assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, None)));
         assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
         // An end that redlock reported to one node outweighs a loss that a single node noted. A loss outweighs an
@@ -371,7 +310,7 @@ mod tests {
         // more than the end on one node.
         assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
         let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
-        assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, None)));
         assert_eq!(outcome(&[&gone_too, &ended_late, &ended_late]), Some((RunOutcome::Exited, Some(4))));
         let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
         assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
@@ -382,9 +321,9 @@ mod tests {
         let read = |began: u64, behind: i64, end: &str| {
             let time = |time: u64| time.saturating_add_signed(behind * 1000);
             let text = format!(r#"{{"t":"{began}","b":"{}","f":"7"{end}}}"#, time(began));
-            Run::read(&text, RunOutcome::Expired, Some(Duration::from_millis(time(500_000))))
+            Run::read(&text, &[], Some(Duration::from_millis(time(500_000))))
         };
-        let (told, gone) = (r#","d":"1000","x":"0""#, r#","d":"900""#);
+        let (told, gone) = (r#","d":"1000","x":"0""#, "");
         // The node with the clock in the middle has not heard the end of the second run.
         let nodes = [(-120, told), (0, gone), (120, told)]
             .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);

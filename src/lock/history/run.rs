@@ -1,4 +1,4 @@
-//! A run of a lock, and the end of a run as a release reports it. end.lua describes the text of a run.
+//! A run of a lock, and the end of a run as a release reports it. log.lua describes the text of a run.
 
 use crate::lock::Request;
 use crate::lock::terms::holder::{date, ms};
@@ -18,6 +18,9 @@ pub(super) const FUTURE: Duration = Duration::from_secs(60);
 /// The number of runs that a log keeps, unless a run asks for another number.
 const KEPT: u64 = 20;
 
+/// The text of a run, or a part of it: letters and their values. log.lua explains each letter.
+pub(in crate::lock) type Entry = BTreeMap<String, String>;
+
 /// The sort key of a run among others; see [`Run::age`].
 pub(in crate::lock) type Age = (bool, Reverse<Option<Duration>>);
 
@@ -35,7 +38,7 @@ pub(crate) struct Run {
     /// Time since 1970 by the server's clock, like `ended` and `now`.
     #[serde(rename = "began_at", serialize_with = "date")]
     pub(crate) began: Option<Duration>,
-    /// None if the run goes on, or its end is not known.
+    /// None if the run goes on, or its end is not known: nobody knows when a job ended whose lease ran out.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
     /// The time that the run waited for the lock; none if the run cannot be read.
@@ -58,6 +61,9 @@ pub(crate) struct Run {
     /// The server's clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
+    /// The number of runs that the log keeps, as this run says.
+    #[serde(skip)]
+    pub(super) kept: u64,
     /// True if `acquire` took the lease. Such a lease is released by its token. The release by token does not know
     /// whether the lease had run out, so the nodes decide how the run ended.
     #[serde(skip)]
@@ -110,9 +116,16 @@ impl End<'_> {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
 
-    /// The name of this end in the scripts.
-    pub(in crate::lock) fn word(self) -> String {
-        self.outcome.map_or_else(|| "unused".to_owned(), |outcome| outcome.to_string())
+    /// The fields of a run that tell this end.
+    pub(in crate::lock) fn fields(self) -> Entry {
+        let code = self.code.map(|code| code.to_string());
+        let told = match self.outcome {
+            Some(RunOutcome::Exited) => code.map(|code| ("x", code)),
+            Some(RunOutcome::Signaled) => code.map(|code| ("s", code)),
+            outcome => outcome.map(|outcome| ("o", outcome.to_string())),
+        };
+        let errors = self.errors.filter(|_| !self.has_succeeded()).map(|errors| ("e", errors.to_owned()));
+        told.into_iter().chain(errors).map(|(letter, text)| (letter.to_owned(), text)).collect()
     }
 
     /// True if the command has exited with status 0.
@@ -148,12 +161,12 @@ impl RunOutcome {
 
 /// What redlock knows of a run when it requests the lease. The server adds the rest, and the release adds the end.
 /// None if the request asks for no trace in the log (`log` is zero).
-pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<String> {
+pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<Entry> {
     let Request { owner, once_per, log, is_acquired, .. } = request;
     let shown = |c: char| if c.is_control() { '?' } else { c };
     let short = |text: &Option<String>, most| text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect();
     let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
-    let mut fields: BTreeMap<&str, String> = BTreeMap::from([
+    let fields = [
         ("h", short(&owner.host, 60)),
         ("p", owner.pid.map_or_else(String::new, |pid| pid.to_string())),
         ("u", short(&owner.user, 32)),
@@ -162,32 +175,25 @@ pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<Stri
         ("q", some(once_per.is_some(), 1)),
         ("a", some(*is_acquired, 1)),
         ("n", some(*log != KEPT, (*log).into())),
-    ]);
-    fields.retain(|_, text| !text.is_empty());
-    (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
+    ];
+    let known = fields.into_iter().filter(|(_, text)| !text.is_empty());
+    (*log > 0).then(|| known.map(|(letter, text)| (letter.to_owned(), text)).collect())
 }
 
-/// The JSON in which a release tells a node about the run. The script adds the beginning and the end of the run.
-/// `slot`: the slot of the lease; None: the lock has no slots.
-pub(in crate::lock) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
-    let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
-    format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
+/// The name of a revoker for the history: at most 100 characters, and `?` for a control character.
+pub(in crate::lock) fn signature(by: &str) -> String {
+    by.chars().take(100).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The kept error output of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::lock) struct KeptErrors {
-    #[serde(rename = "t")]
-    pub(in crate::lock) token: String,
-    #[serde(rename = "e")]
-    pub(in crate::lock) lines: String,
+/// The text of a run, or of a part of it.
+pub(in crate::lock) fn json(entry: &Entry) -> String {
+    serde_json::to_string(entry).unwrap_or_default()
 }
 
 impl Run {
-    /// Reads a run from this text; end.lua explains each letter. If the text has no outcome, the outcome is `untold`.
-    /// Every value is text: the server's scripts share one setting for the precision of numbers, which may be too low.
-    /// `now` is the node's clock.
-    pub(in crate::lock) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
+    /// Reads a run from this text. A run without an outcome goes on if its token is one of `going`, the tokens that hold
+    /// the lock on this node; otherwise its lease ran out. `now` is the node's clock.
+    pub(in crate::lock) fn read(text: &str, going: &[&str], now: Option<Duration>) -> Run {
         let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
         let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
         let owned = |letter: &str| part(letter).map(str::to_owned);
@@ -199,7 +205,8 @@ impl Run {
             (Some(word), ..) => RunOutcome::deserialize(word).unwrap_or(RunOutcome::Unreadable),
             (None, Some(_), _) => RunOutcome::Exited,
             (None, None, Some(_)) => RunOutcome::Signaled,
-            (None, None, None) => untold,
+            (None, None, None) if going.contains(&token.as_str()) => RunOutcome::Running,
+            (None, None, None) => RunOutcome::Expired,
         };
         let began = time("b");
         let ended = began.zip(time("d")).map(|(began, duration)| began.saturating_add(duration));
@@ -217,26 +224,24 @@ impl Run {
             signal: code("s"),
             revoked_by: owned("y"),
             fencing_token: number("f"),
-            errors: None,
+            errors: owned("e"),
             now,
+            kept: number("n").unwrap_or(KEPT),
             is_acquired: part("a").is_some(),
         };
         run.duration = run.began_ago().filter(|_| outcome == RunOutcome::Running);
         if let Some(ended) = ended {
-            run.set_end(ended);
+            run.ended = Some(ended);
+            run.duration = time("d");
         }
         run
     }
 
     /// A run that this version cannot read.
     fn unreadable(text: &str) -> Run {
-        let run = Run::read(r#"{"t":""}"#, RunOutcome::Unreadable, None);
-        Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
-    }
-
-    pub(super) fn set_end(&mut self, ended: Duration) {
-        self.ended = Some(ended);
-        self.duration = self.began.map(|began| ended.saturating_sub(began));
+        let run = Run::read(r#"{"t":""}"#, &[], None);
+        let outcome = RunOutcome::Unreadable;
+        Run { token: text.to_owned(), token_prefix: None, waited: None, outcome, ..run }
     }
 
     /// The same run, with its times by the clock of another node. `other` is the run as that node reports it.
@@ -247,7 +252,7 @@ impl Run {
     }
 
     /// The time at which the run ended; if that is not known, the time at which the run began.
-    fn last_known(&self) -> Option<Duration> {
+    pub(super) fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
 
@@ -269,11 +274,6 @@ impl Run {
     /// True if the run began or ended in the future, by more than [`FUTURE`].
     pub(crate) fn is_ahead(&self) -> bool {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
-    }
-
-    /// True if `force` ended the lease of this run. `force` is a release that ended the leases of all holders.
-    pub(super) fn was_ended_by(&self, force: &Run) -> bool {
-        self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
     }
 
     /// True if the outcome is [`RunOutcome::Exited`], with status 0.
@@ -300,7 +300,7 @@ mod tests {
     fn run(end: &str) -> Run {
         let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
         let now = Some(Duration::from_millis(1_763_715_200_000));
-        Run::read(&format!("{{{begun}{end}}}"), RunOutcome::Expired, now)
+        Run::read(&format!("{{{begun}{end}}}"), &[], now)
     }
 
     #[test]
@@ -321,13 +321,14 @@ mod tests {
             log,
         };
         let host = "h".repeat(60);
-        let usual = entry(&request(KEPT, None), Duration::ZERO);
+        let text = |request: &Request, waited| entry(request, waited).map(|entry| json(&entry));
+        let usual = text(&request(KEPT, None), Duration::ZERO);
         assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
-        let rare = entry(&request(5, Some(ttl)), Duration::from_millis(7));
+        let rare = text(&request(5, Some(ttl)), Duration::from_millis(7));
         assert_eq!(rare, Some(format!(r#"{{"h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
-        let acquired = entry(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
+        let acquired = text(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
         assert_eq!(acquired, Some(format!(r#"{{"a":"1","h":"{host}","p":"42","u":"a?\"b"}}"#)));
-        assert_eq!(entry(&request(0, None), Duration::ZERO), None);
+        assert_eq!(text(&request(0, None), Duration::ZERO), None);
     }
 
     #[test]
@@ -338,14 +339,14 @@ mod tests {
         assert_eq!((ended.token_prefix.as_deref(), ended.owner.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
         let killed = run(r#","d":"1000","s":"9""#);
         assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
-        assert_eq!((run("").outcome, run("").duration), (RunOutcome::Expired, None));
+        assert_eq!((run("").outcome, run("").duration, run("").ended), (RunOutcome::Expired, None, None));
         // The release told a status after the expiry.
-        let late = run(r#","d":"1000","x":"0","o":"expired""#);
+        let late = run(r#","x":"0","o":"expired""#);
         assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
         assert!(run(r#","d":"1000","x":"0""#).succeeded());
         assert_eq!((run(r#","b":1"#).began, run(r#","o":"later""#).outcome), (None, RunOutcome::Unreadable));
         for text in ["", "x", "{}", "[]", r#"{"t":7}"#, "null"] {
-            assert_eq!(Run::read(text, RunOutcome::Running, None).outcome, RunOutcome::Unreadable, "{text}");
+            assert_eq!(Run::read(text, &[], None).outcome, RunOutcome::Unreadable, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The hosts that came to a lock, and the period of their visits. take.lua notes the visits; runs.lua reports them.
+//! The hosts that came to a lock, and the period of their visits. visits.lua notes the visits; runs.lua reports them.
 
 use crate::lock::history::run::{FUTURE, Run};
 use crate::lock::terms::holder::date;
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The number of hosts that a lock remembers. take.lua has the same number.
+/// The number of hosts that a lock remembers. visits.lua has the same number.
 const HOSTS: usize = 100;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(crate) struct Visit {
 impl Visit {
     /// The visits in one node's answer.
     pub(super) fn read_all(told: &Reply, now: Duration) -> Vec<Visit> {
-        told.items().chunks_exact(2).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
+        told.items().chunks_exact(2).take(HOSTS).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
     }
 
     fn read(host: &Reply, score: &Reply, now: Duration) -> Option<Visit> {

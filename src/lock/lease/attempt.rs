@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::lock::history::run;
-use crate::lock::history::run::{Run, RunOutcome};
+use crate::lock::history::run::Run;
 use crate::lock::history::visits::period_left_out;
 use crate::lock::lease::newest::Newest;
 use crate::lock::lease::traces::Traces;
@@ -187,7 +187,7 @@ impl Lock {
             .with_some("quarantine", quarantine)
             .time("once", request.once_per)
             .with_some("newest", request.newest)
-            .with_some("entry", run::entry(request, traces.waited()));
+            .with_some("entry", run::entry(request, traces.waited()).as_ref().map(run::json));
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
                 .with_bytes("seen", &holder.token)
@@ -334,7 +334,7 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
 /// value is the time since the host's previous visit, if the node tells this time.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
-    let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
+    let run = Run::read(take.text("success")?, &[], take.get("clock").as_time());
     Some((run, take.get("came").as_time()))
 }
 

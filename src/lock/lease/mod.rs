@@ -12,6 +12,7 @@ pub(super) mod traces;
 
 use crate::lock::Request;
 use crate::lock::history::run;
+use crate::lock::history::run::{End, Entry};
 use crate::lock::terms::owner::Owner;
 use crate::lock::terms::token;
 use crate::lock::votes::quorum::less_drift;
@@ -49,7 +50,9 @@ pub(crate) struct Lease {
     pub(crate) holds: u64,
     pub(super) owner: Owner,
     /// What redlock knows of the lease's run, for the lock's memory. None with `--log 0`.
-    pub(super) entry: Option<String>,
+    pub(super) entry: Option<Entry>,
+    /// For each node, the beginning of the run by the node's own clock (ms since 1970), as its grant answered it.
+    pub(super) began: Vec<Option<u64>>,
     /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
     /// The caller's number of `--newest`.
@@ -81,6 +84,7 @@ impl Lease {
             holds: 1,
             owner: request.owner.clone(),
             entry: run::entry(request, Duration::ZERO),
+            began: vec![None; nodes],
             is_once: request.once_per.is_some(),
             newest: request.newest,
             fresh: None,
@@ -93,6 +97,7 @@ impl Lease {
     /// the moment at which the request was sent.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
+        self.began[node] = by.get("began").as_count();
     }
 
     /// True if the lease was granted to this process; false if this process re-entered the lease.
@@ -111,13 +116,35 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds what a node needs to write the end of the run: the run_id from the node's last confirmation, the beginning
-    /// (ms ago), and the run itself. This is enough even for a node that has restarted and forgotten everything.
-    pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
-        let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
+    /// The beginning of the run by the clock of this node (ms since 1970). A node whose grant was not heard gets the
+    /// middle one of the others: its own clock would tell when a late request is executed, not when the run began.
+    pub(super) fn began(&self, node: usize) -> Option<u64> {
+        let mut known: Vec<u64> = self.began.iter().copied().flatten().collect();
+        known.sort_unstable();
+        self.began[node].or(known.get(known.len() / 2).copied())
+    }
+
+    /// The whole run with its end, for the history of this node: it is enough even for a node that has forgotten
+    /// everything. None if the history notes no run.
+    pub(super) fn ended(&self, node: usize, end: End<'_>) -> Option<String> {
+        let mut run = self.entry.clone()?;
+        let mut add = |letter: &str, text: Option<String>| _ = text.map(|text| run.insert(letter.to_owned(), text));
+        add("t", Some(self.token.clone()));
+        add("b", self.began(node).map(|began| began.to_string()));
+        add("f", Some(self.fencing_token.to_string()));
+        add("i", self.slot.map(|slot| slot.to_string()));
+        add("d", Some(end.at.min(Boot::now()).since(self.since).as_millis().to_string()));
+        run.extend(end.fields());
+        Some(run::json(&run))
+    }
+
+    /// Adds what a node needs to note the end of the run: the run itself, or that nothing ran (`unused`), and the run_id
+    /// of the node's last confirmation. `end`: None if this process has re-entered the lease.
+    pub(super) fn add_end_to(&self, args: Args, node: usize, end: Option<End<'_>>) -> Args {
+        let Some(end) = end else { return args };
         args.with_some("run_id", self.backing[node].run.as_ref())
-            .time("began", self.since.elapsed())
-            .with_some("entry", entry)
+            .flag("unused", end.outcome.is_none())
+            .with_some("run", self.ended(node, end))
     }
 
     /// The arguments that name the lease, its slot and its ttl.

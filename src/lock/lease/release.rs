@@ -2,9 +2,10 @@
 //! restart at a job's end does no harm: the lock becomes free before the ttl ends, and the job counts as a success.
 
 use crate::error::Error;
-use crate::lock::history::run::{End, KeptErrors, RunOutcome};
+use crate::lock::history::run;
+use crate::lock::history::run::{End, RunOutcome};
+use crate::lock::lease::Lease;
 use crate::lock::lease::traces::LONG_UNDO_TIMEOUT;
-use crate::lock::lease::{Backing, Lease};
 use crate::lock::terms::token;
 use crate::lock::terms::token::BASE;
 use crate::lock::votes::quorum::Verdict;
@@ -18,8 +19,7 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// redlock repeats a release for at most 5 s, or for one node timeout if the timeout is longer. `AGAIN_MS` in
-/// release.lua is the same time.
+/// redlock repeats a release for at most 5 s, or for one node timeout if the timeout is longer.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -101,13 +101,15 @@ impl Lock {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
             answers = self.send(&named).await;
         }
-        self.unwritten =
-            Unwritten { once: self.unwritten(&answers, "unnoted"), log: self.unwritten(&answers, "unwritten") };
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
-        if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
-            self.report_end(&release, end, &answers, is_lost).await;
-        }
+        let is_judged = verdict == Verdict::Yes || is_lost;
+        let reported = match (release.lease, release.end) {
+            (Some(lease), Some(end)) if is_judged => self.report_end(&release, lease, end, &answers, is_lost).await,
+            _ => self.locks.nodes.unasked(),
+        };
+        let unwritten = |what| self.unwritten(&answers, &reported, what);
+        self.unwritten = Unwritten { once: unwritten("unnoted"), log: unwritten("unwritten") };
         if verdict != Verdict::Yes {
             return Err(self.not_done(release.token, &answers, is_done));
         }
@@ -120,11 +122,14 @@ impl Lock {
     }
 
     /// The first node that could not write a record of the run's end, with the reason. None if a quorum wrote the
-    /// record. `what`: the field of the answer in which a node gives the reason.
-    fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
-        let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
-        let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
-        (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
+    /// record. `reported`: the answers of the nodes that lacked the lease, and were told the end afterwards. `what`: the
+    /// field of an answer in which a node gives the reason.
+    fn unwritten(&self, answers: &Answers<Answer>, reported: &Answers<Answer>, what: &str) -> Option<String> {
+        let all = || answers.iter().chain(reported.iter());
+        let (node, words) = all().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
+        let is_written = |answer: &Answer| !answer.fields.has(what);
+        let written = answers.count(|answer| is_done(answer) && is_written(answer)) + reported.count(is_written);
+        (written < self.locks.quorum()).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
     /// Sends the release to all nodes, and again to each node that fails or does not answer. Stops once the answers
@@ -175,50 +180,48 @@ impl Lock {
                 answer.outcome = Outcome::Released;
             }
         }
-        let unknown = |answer: &Answer| is_repeated && release.may_have_been_done_before(answer);
-        let answers = answers.discard_by_node(|node, answer| faults[node].clone().filter(|_| unknown(answer)));
+        let unknown = |node, answer: &Answer| is_repeated && release.may_have_been_done_before(node, answer);
+        let answers = answers.discard_by_node(|node, answer| faults[node].clone().filter(|_| unknown(node, answer)));
         self.locks.without_quarantined(answers)
     }
 
     fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
         let &Release { stem, hold, lease, end, .. } = release;
         let args = Args::default().with("token", stem).with_some("hold", hold);
-        let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
+        let Some(lease) = lease else {
+            let run = end.map(|end| run::json(&end.fields()));
+            return self.call_noted(&scripts::RELEASE, stem, args.with_some("run", run));
+        };
         // If redlock knows already that the lease is lost, the release tells this: a second request might not arrive.
-        let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
-        let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
-        match (lease, end) {
-            (Some(lease), Some(end)) if lease.entry.is_some() => {
-                let ended = Some(end.at.elapsed()).filter(|ended| ended.as_millis() > 0);
-                let args = lease.add_run_to(args, node).time("ended", ended);
-                self.call(&scripts::RELEASE, args.with_some("errors", release.kept_errors(false)))
-            }
-            (Some(_), _) => self.call(&scripts::RELEASE, args),
-            (None, _) => self.call_noted(&scripts::RELEASE, stem, args),
-        }
+        let is_lost = end.is_some_and(|end| end.outcome == Some(RunOutcome::Lost));
+        self.call(&scripts::RELEASE, lease.add_end_to(args, node, end).flag("final", is_lost))
     }
 
-    /// Reports the end of the run to each node that lacks the lease. Such a node cannot know whether the lease is lost:
-    /// other nodes may have the lease. `is_lost`: so many nodes lack the lease that no quorum had it. If the lease is
-    /// lost, and nodes may have noted a success for `--once-per`, all nodes get the report.
-    async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
-        let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
+    /// Reports the end of the run to each node that lacks the lease, and returns the answers. Such a node cannot know
+    /// whether the lease is lost: other nodes may have the lease. `is_lost`: so many nodes lack the lease that no quorum
+    /// had it. If so, and if nodes may have noted a success, all nodes get the report.
+    async fn report_end(
+        &mut self,
+        release: &Release<'_>,
+        lease: &Lease,
+        end: End<'_>,
+        answers: &Answers<Answer>,
+        is_lost: bool,
+    ) -> Answers<Answer> {
         let is_loss = is_lost && end.is_loss_if_gone();
-        let all_hear = is_loss && release.is_once();
-        let hears = |answer: &Answer| all_hear || !is_done(answer);
-        let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
-        let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
-        let args = args.with_some("code", end.code).time("ended", end.at.elapsed()).flag("once", release.is_once());
-        let args = args.with_some("errors", release.kept_errors(is_loss));
-        let call = |node| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node));
+        let takes_back = is_loss && end.has_succeeded();
+        let end = if is_loss { End { outcome: Some(RunOutcome::Lost), ..end } } else { end };
+        let args = Args::default().with("token", release.stem).with_some("hold", release.hold).flag("final", true);
+        let call = |node| self.call(&scripts::RELEASE, lease.add_end_to(args.clone(), node, Some(end)));
+        let hears = |answer: &Answer| lease.entry.is_some() && (takes_back || !is_done(answer));
         let calls: BTreeMap<usize, Call> =
             answers.iter().filter(|(_, _, answer)| hears(answer)).map(|(node, ..)| (node, call(node))).collect();
-        if calls.is_empty() {
-            return;
+        let mut reported = self.locks.nodes.unasked();
+        if !calls.is_empty() {
+            let soon = Boot::now() + LONG_UNDO_TIMEOUT;
+            self.locks.nodes.ask_more(&mut reported, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
         }
-        let mut heard = self.locks.nodes.unasked::<Answer>();
-        let soon = Boot::now() + LONG_UNDO_TIMEOUT;
-        self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
+        reported
     }
 
     /// The newest hold of the lease, by the votes of the nodes; if no node names a hold, the hold that took the lease.
@@ -241,19 +244,6 @@ impl Lock {
 }
 
 impl Release<'_> {
-    /// True if this release reports a success that counts for `--once-per`.
-    fn is_once(&self) -> bool {
-        self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
-    }
-
-    /// The job's error output for the log, as JSON. None if there is no such output, or if the run has succeeded
-    /// without a loss. `is_loss`: the lease was lost.
-    fn kept_errors(&self, is_loss: bool) -> Option<String> {
-        let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
-        let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };
-        serde_json::to_string(&kept).ok()
-    }
-
     /// True if the node has carried out the release, or has forgotten the lease. `is_repeated`: the release was sent
     /// more than once. In this case the node may have carried out an earlier copy than the copy that it answers.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
@@ -265,20 +255,23 @@ impl Release<'_> {
         }
     }
 
-    /// True if the node lacks the lease, and the node's log does not show why. An earlier copy of this release may have
-    /// ended the lease.
-    fn may_have_been_done_before(&self, answer: &Answer) -> bool {
-        let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
-        !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
+    /// True if the node lacks the lease, and nothing in its log shows why: the log was cut, or never had the run. An
+    /// earlier copy of this release may have ended the lease.
+    fn may_have_been_done_before(&self, node: usize, answer: &Answer) -> bool {
+        !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !self.has_restarted(node, answer)
     }
 
     /// True if the node has restarted empty since it confirmed the lease, and the job ended within the lease. Such a
     /// restart costs the job nothing.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
-        let Some(lease) = self.lease else { return false };
         let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);
-        let Backing { run, .. } = &lease.backing[node];
-        in_time && !knows_run(answer) && run.is_some() && answer.run_id.is_some() && *run != answer.run_id
+        in_time && !knows_run(answer) && self.has_restarted(node, answer)
+    }
+
+    /// True if the node has restarted since it last confirmed the lease.
+    fn has_restarted(&self, node: usize, answer: &Answer) -> bool {
+        let confirmed = self.lease.and_then(|lease| lease.backing[node].run.as_ref());
+        confirmed.is_some() && answer.run_id.is_some() && confirmed != answer.run_id.as_ref()
     }
 }
 
@@ -286,17 +279,12 @@ fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }
 
-/// True if the node lacks the lease, but its memory has the lease's run.
+/// True if the node lacks the lease, but its log has the lease's run.
 fn knows_run(answer: &Answer) -> bool {
-    matches!(answer.text("known"), Some("known" | "ended"))
+    answer.fields.has("known")
 }
 
 /// True if a release has told the end of the lease's run, and the log has this end.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
-}
-
-/// True if the log does not show the run, but may have had it: the log was cut, or cannot be read.
-fn may_have_forgotten(answer: &Answer) -> bool {
-    answer.text("known") == Some("unsure")
 }

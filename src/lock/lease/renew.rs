@@ -1,6 +1,7 @@
 //! One round of renewal: asks all nodes, and gives the lease again to nodes that have forgotten it (`recreate.rs`).
 
 use crate::error::now_held_by;
+use crate::lock::history::run;
 use crate::lock::lease::{DEFAULT_TTL, Lease};
 use crate::lock::terms::holder::Obstacle;
 use crate::lock::votes::quorum::less_drift;
@@ -147,23 +148,25 @@ impl Lock {
             }
         }
         for (node, run) in &judgement.recreate {
-            calls[*node] = Some(self.recreate_call(lease, run.as_deref()));
+            calls[*node] = Some(self.recreate_call(lease, *node, run.as_deref()));
         }
         let deadline = Boot::now() + patience;
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request that gives the lease again to a node that has forgotten the lease. `run`: the run_id that the server
-    /// told; none if INFO is refused. If the server has another run_id by now, the node refuses the request.
-    fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
+    /// The request that gives the lease again to a node that has forgotten the lease. `run_id`: what the server told; none
+    /// if INFO is refused. If the server has another run_id by now, the node refuses the request.
+    fn recreate_call(&self, lease: &Lease, node: usize, run_id: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
             .with("hold", &lease.hold)
             .with("fence", lease.fencing_token)
-            .with_some("run_id", run)
+            .with_some("run_id", run_id)
             .flag("alone", self.locks.nodes.len() == 1)
             .time("held", lease.since.elapsed())
-            .with_some("entry", lease.entry.as_ref())
+            .with_some("began", lease.began(node))
+            .flag("once", lease.is_once)
+            .with_some("entry", lease.entry.as_ref().map(run::json))
             .with_some("newest", lease.newest);
         self.call(&scripts::RECREATE, args).in_order()
     }

@@ -1,6 +1,7 @@
 //! Ends the leases of others: safely, or at once.
 
 use crate::error::{Error, NotOurs};
+use crate::lock::history::run::signature;
 use crate::lock::terms::holder::Holder;
 use crate::lock::terms::owner::user_at_host;
 use crate::lock::view::status::{State, Status, View};
@@ -42,7 +43,8 @@ impl Lock {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let token = self.token_to_revoke(token_prefix, &status).await?;
-        let mut args = Args::default().with("by", user_at_host()).flag("force", force).flag("free", forgets);
+        let mut args =
+            Args::default().with("by", signature(&user_at_host())).flag("force", force).flag("free", forgets);
         if let Some(token) = token {
             args = args.with_bytes("token", &token);
         }

@@ -1,16 +1,20 @@
-//! The build script: puts each Lua script together from the files of this folder. The text of keys.lua comes first in
+//! The build script: puts each Lua script together from the files of [`FOLDERS`]. The text of keys.lua comes first in
 //! each script. A line `-- include a, b` stands for the texts of a.lua and b.lua. A line `-- needs a`, at the head of a
 //! file, stands for the text of a.lua. A file that the script already has is not added a second time.
 
 use sha1_smol::Sha1;
 use std::{env, fs, io};
 
-const FOLDER: &str = "src/lock/scripts";
+const FOLDERS: [&str; 2] = ["src/lock/scripts", "src/lock/history"];
 
 fn main() -> io::Result<()> {
-    println!("cargo::rerun-if-changed={FOLDER}");
     let output = env::var("OUT_DIR").map_err(io::Error::other)?;
-    for file in fs::read_dir(FOLDER)? {
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        println!("cargo::rerun-if-changed={folder}");
+        files.extend(fs::read_dir(folder)?);
+    }
+    for file in files {
         let file = file?.file_name();
         let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".lua")) else { continue };
         let (mut script, mut included) = (String::new(), Vec::new());
@@ -31,7 +35,8 @@ fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::R
         return Ok(());
     }
     included.push(name.to_owned());
-    for line in fs::read_to_string(format!("{FOLDER}/{name}.lua"))?.lines().map(str::trim_start) {
+    let texts = FOLDERS.iter().map(|folder| fs::read_to_string(format!("{folder}/{name}.lua")));
+    for line in texts.reduce(io::Result::or).transpose()?.unwrap_or_default().lines().map(str::trim_start) {
         if let Some(names) = line.strip_prefix("-- include ").or(line.strip_prefix("-- needs ")) {
             names.split(", ").try_for_each(|name| include(name, script, included))?;
         } else if !line.is_empty() && !line.starts_with("--") {

@@ -3,7 +3,7 @@
 --      default (ms: the ttl of a lease without a record)
 -- Answers: extended (fence, holds, left in ms, ttl as recorded, node: uptime and run_id, see keys.lua), gone (node),
 --      other (holders: others, or the holder of this lease if it was revoked)
--- Reads K, L, INFO; writes H, K, L and ENDS. Cost: 17 calls, if the lease is extended.
+-- Reads K, L, INFO; writes H, K and L. Cost: 15 calls, if the lease is extended.
 -- include lease
 if claim or not is_held_by(ARG.token) then return answer_without_lease() end -- only an exclusive lease has holds
 local record = read_record(ARG.token)

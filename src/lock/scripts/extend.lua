@@ -6,9 +6,8 @@
 -- Answers: extended (left in ms, holds, forgotten: given if this node lacks the hold, node: uptime and run_id, see
 --      keys.lua), revoked (by: user@host), no-hold (the hold was released or forgotten), released (the key `note`
 --      exists), gone (node), other (holders)
--- Renews the expiry of the fencing counter only if the memory has the run. Without the run, the counter may expire
--- before a lease of more than 100 days ends.
--- Reads K, L, H, INFO; writes K, L, H and ENDS (for a member its record, M and P). Cost: 11 calls.
+-- Renews no fencing counter: the counter may expire before a lease of more than 100 days ends.
+-- Reads K, L, H, INFO; writes K, L and H (for a member its record, M and P). Cost: 9 calls.
 -- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end

@@ -1,6 +1,6 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
--- key. Creating functions takes most of a script's time. So this file has only one function. take.lua and release.lua
--- first do the usual case, without functions; the functions for other cases are included further down (build.rs).
+-- key. Creating functions takes most of a script's time. So take.lua and release.lua first do the usual case, with few
+-- functions; the functions for other cases are included further down (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: the lock's fencing counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> its time of entry in us; base -> 0), members (sorted set: token -> deadline in ms),
@@ -18,27 +18,24 @@
 --       time in us) and the fields of the record; for a member with claim and slot. For a key of another type the list
 --       has type and left. If members hold the lock, the answer has three more fields: members (how many there are),
 --       next (ms until the first of their leases ends) and longest (their longest ttl, ms).
--- node: uptime (s), a space, and run_id; both '' if INFO is refused.
--- The keys of the memory of runs are not in KEYS, to keep requests short: a server reads only 16 kB after its client
+-- node: uptime (s), a space, and run_id; both '' if INFO is refused (node.lua).
+-- The keys of the history are not in KEYS, to keep requests short: a server reads only 16 kB after its client
 -- has gone (build.rs).
---   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each
---   token in open), log (list: the runs that have ended, the last to end in front), runs (hash: see end.lua),
---   visits (sorted set: host -> the host's last visit: the time in ms, and a digit for the result, see note_visit in
---   take.lua), errors (list, the newest in front: objects with t, the token, and e, the last lines of the job's
---   standard error)
+--   log (list: the runs, the run that began last in front), runs (hash): see log.lua in the folder history
+--   visits (sorted set): see visits.lua there
 -- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- The usual names stand in the table from the start, since a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
   claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
-local BASE = string.sub(L, 1, -6) -- without 'lease': all other names begin with BASE
-local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
+-- All other names begin with BASE.
+local BASE = string.sub(L, 1, -#'lease' - 1)
+local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 
--- How long keys outlive their last use (ms). QUEUE_MS is for the queue. FENCE_MS is for the fencing counters, the
--- largest number of --newest, and the open runs. LOG_MS, 101 days, is for the ended runs, their errors, and the visits.
--- The expiry of these three is renewed only if fewer than 100 days are left, so they outlive the last run by at least
--- 100 days.
+-- How long keys outlive their last use (ms). QUEUE_MS is for the queue. FENCE_MS is for the fencing counters and the
+-- largest number of --newest. LOG_MS, 101 days, is for the log, RUNS and the visits: a grant renews their expiry if fewer
+-- than 100 days are left, so they outlive the beginning of the last run by at least 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The time since 1970 by the server's clock, as text: us in microseconds, ms in milliseconds.
@@ -48,17 +45,3 @@ local ms = string.sub(us, 1, -4)
 
 -- The value of the lock's key, a token or a mark. false: the lock is free. An error: the key is of another type.
 local value = redis.pcall('GET', K)
-
--- Returns three values: the field `node` of an answer, the seconds since the server's start, and the server's run_id.
--- The seconds are negative if somebody has set the clock to a time before the start. If INFO is refused, the seconds
--- are nil, and the run_id is ''. Cost: INFO, as much as five other calls.
-local function node()
-  local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
-  if type(info) == 'string' then
-    local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
-    uptime = string.match(info, '^[%w-]*', last + 1)
-    _, last = string.find(info, 'run_id:', 1, true)
-    run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
-  end
-  return uptime .. ' ' .. run_id, tonumber(uptime), run_id
-end

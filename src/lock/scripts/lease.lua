@@ -1,4 +1,4 @@
--- needs state
+-- needs state, node
 -- The leases of a lock: their records, holds and holders, how they are extended, their fencing counters.
 
 -- The key of the record of this token.
@@ -98,15 +98,6 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- If the memory has an open run of this token, sets the deadline of the run's lease to ttl ms from now. A run may last
--- longer than 100 days, so the keys of open runs and of counters get a new expiry too.
-local function remember_deadline(token, ttl)
-  if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
-  if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
-    for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
-  end
-end
-
 -- Makes the lease of this token last ttl ms from now, but never shortens the lease. Returns the rest of the lease (ms);
 -- -1 if the lease never expires.
 local function lengthen(token, ttl)
@@ -117,7 +108,6 @@ local function lengthen(token, ttl)
   else
     for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
   end
-  remember_deadline(token, ttl)
   return ttl
 end
 

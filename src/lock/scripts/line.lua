@@ -1,8 +1,9 @@
--- needs state
+-- needs state, log
 -- Functions for scripts that take, free or leave the lock: they delete a lease, see which claim fits, call a waiter.
 -- Cost: hand_over makes 1 call if the line is empty, else usually 7 (EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
 -- PUBLISH, SET). If there is a second waiter in line, one more PUBLISH follows.
-local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
+-- How long a free lock is kept for a waiter that was called, and may be frozen.
+local RESERVED_MS = 1000
 
 -- Deletes the lease of this token. Call this only for a lease that has the lock.
 local function drop(token)
@@ -19,8 +20,7 @@ end
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
-  redis.pcall('HDEL', OPEN, token or '')
-  redis.pcall('ZREM', ENDS, token or '')
+  if token then pcall(forget_run, token) end
   return granted
 end
 

@@ -6,33 +6,36 @@
 --      gone (the lock is free; node: uptime and run_id, see keys.lua), other (holders: others have the lock),
 --      forgot (newest: the value of NEWEST, clock in ms)
 -- Cost: 6 calls; with `force` 15.
--- include line, lease, memory
+-- include line, lease, end
 
 -- Revokes the lease of this token; with ARG.force, ends the lease at once, and raises the counter above the lease's
 -- fencing token: recreate.lua on a single node then refuses to bring the lease back. Returns the outcome: 'revoked' or
 -- 'released'.
 local function end_one(token)
-  local record, slot, beside = record_of(token), claim and redis.call('ZSCORE', P, token), claim
+  local record, slot = record_of(token), claim and redis.call('ZSCORE', P, token)
   if not ARG.force then
     redis.call('HSETNX', record, 'revoked', ARG.by)
     return 'revoked'
   end
   drop(token)
   set_counter(digits(counter(slot) + 1), slot)
-  pcall(end_open_run, token, 'revoked', nil, ARG.by, beside)
+  pcall(end_run, token, {o = 'revoked', y = ARG.by})
   return 'released'
 end
 
--- Ends the leases of all members at once. Writes the time of this call into the field `forced` of RUNS. For
--- memory.lua, this call then ended each open run that began before this time.
+-- Ends the leases of all members at once, and notes it for each run that the log has.
 local function force_all()
-  members.forget(redis.call('ZRANGE', M, 0, -1))
+  local tokens, is_member = redis.call('ZRANGE', M, 0, -1), {}
+  for _, token in ipairs(tokens) do is_member[token] = true end
+  members.forget(tokens)
   members.expire_all()
   set_counter(digits(math.max(counter(), counter('all')) + 1))
-  if redis.call('EXISTS', OPEN) == 1 then
-    redis.pcall('HSET', RUNS, 'forced', cjson.encode({t = '', y = signature(ARG.by), b = ms}))
-    redis.pcall('PEXPIRE', RUNS, LOG_MS)
-  end
+  pcall(function()
+    for i, text in ipairs(redis.call('LRANGE', LOG, 0, LOGGED - 1)) do
+      local is_read, run = pcall(cjson.decode, text)
+      if is_read and is_member[run.t] then pcall(end_run, run.t, {o = 'revoked', y = ARG.by}, i - 1, text) end
+    end
+  end)
   return 'released'
 end
 

@@ -6,11 +6,13 @@
 -- revoked_all: the field `revoked` of L; nil until revoked_by in lease.lua has read the field.
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
+-- The most arguments for one command: Lua's stack ends at some 8,000.
+local UNPACKED = 1000
 
 if type(value) == 'table' then
   if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
-  value = nil -- a key of another type
+  -- A key of another type.
+  value = nil
 elseif value and string.sub(value, 1, 1) == 's' then
   local nonce = '%.' .. string.rep('%x', 16) .. '$'
   claim = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)

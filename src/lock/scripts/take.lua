@@ -4,15 +4,17 @@
 --      host, pid, user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not
 --      wait), ticket (the caller's ticket; nil: the server gives a ticket), slot (the slot to grant, with several
 --      nodes; nil: the first free slot)
---      once (ms: nothing is granted if the last successful run with --once-per began less than this ago)
+--      once (ms: nothing is granted if the last successful run with --once-per began less than this ago; nil: the run
+--      does not have --once-per)
 --      newest (the caller's number for --newest: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
---      entry (what redlock knows of the run, see grant.lua; nil: neither the run nor the visit is noted)
+--      entry (what redlock knows of the run, see log.lua; nil: neither the run nor the visit is noted)
 --      earlier (the tokens of the caller's earlier tries, separated by spaces: the script undoes these tries first)
 --      about a lease that the waiter saw at an earlier try: seen (that lease's token; nil: none), seen_run_id (the
 --      node's run_id at that time), seen_left (ms until that lease ends), seen_fence (that lease's fencing token),
 --      seen_claim, seen_slot
--- Answers: granted (fence, slot, longest: the longest ttl of a member, node: uptime and run_id, see keys.lua),
+-- Answers: granted (fence, slot, began in ms, longest: the longest ttl of a member, node: uptime and run_id, see
+--      keys.lua),
 --      taken (ARG.slot is taken; free: other slots, longest, node), held (holders, node, position),
 --      reserved (left: ms until the reservation ends, longest, node, position), quarantined (longest, node, position),
 --      other-claim (the holders have a claim of another kind; holders, node),
@@ -21,37 +23,24 @@
 --      node)
 --      position: rank and ticket of the waiter, queued (given if this call has put the waiter in line). There is no
 --      position if the caller does not wait, or if K is a key of another type.
--- Reads K, R, Q, S, ENDS, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K,
--- L, F, OPEN, ENDS and VISITS (for a member M, P, S and the member's record), and closes runs (memory.lua). A refusal
--- writes VISITS. A grant or a refusal may write Q, R and NEWEST.
--- Cost: 17 calls for an exclusive lock that is free. 7 of these calls are for the memory (5 if VISITS has the host).
+-- Reads K, R, Q, S, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K, L, F,
+-- LOG and VISITS (for a member M, P, S and the member's record). A refusal writes VISITS. A grant or a refusal may write
+-- Q, R and NEWEST.
+-- Cost: 18 calls for an exclusive lock that was never taken before, 13 for one whose last caller was the same host.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
+-- include node
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
-local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
-
--- Notes in VISITS that the host came, and `met`, the result: '0' the host took the lock, '1' others had the lock, '2' a
--- run had succeeded within --once-per, '3' another reason, such as holders with another claim. VISITS lasts as long as
--- the log: end.lua renews the expiry of both keys together. If VISITS cannot be written, the script goes on.
-local function note_visit(met)
-  if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
-  pcall(function()
-    if redis.call('ZCARD', VISITS) > HOSTS then redis.call('ZPOPMIN', VISITS) end
-    redis.call('PEXPIRE', VISITS, LOG_MS)
-  end)
-end
+local least, list, call_others = 0, nil, nil
+-- include visits
 
 -- The plain case: the claim is exclusive, the lock is free, and no rare argument is given. There is no reservation, no
--- line, no counter of slots, and no run that ended without a release. EXISTS needs pcall, since ENDS is not in KEYS: a
--- Cluster that is moving the hash slot refuses to read ENDS.
+-- line, and no counter of slots.
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
-if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
-  -- include line, lease, memory
+if not is_plain or redis.call('EXISTS', R, Q, S) > 0 then
+  -- include line, lease, once
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
-  -- RUNS is read before anything is written. If the read fails, the script fails, and the node has no vote.
-  local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
   local superseded, raise_newest
   if ARG.newest then
     -- include newest
@@ -120,18 +109,6 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last success with --once-per, as the fields of the answer `ran`. The value is false or nil if there is no
-  -- success, or if the run did not begin within ARG.once ms of now. A run that begins less than ARG.once ms after now
-  -- counts, too, since the server's clock may have been set back.
-  local function recent_success()
-    for _, run in ipairs(once) do
-      if run and not string.find(run, ',"o":"lost"', 1, true) then
-        local began = number_of(run, 'b') or error('WRONGTYPE ' .. RUNS .. ' has no time of the last success')
-        return math.abs(now - began) < tonumber(ARG.once) and {success = run, clock = ms}
-      end
-    end
-  end
-
   -- ARG.seen is the token of a holder that the caller saw before this call. If the server has restarted after that,
   -- reserves the lock for this holder, and returns ARG.seen. Otherwise returns false. If the counter has reached this
   -- holder's fencing token, the script reserves nothing: after the restart, this holder or a later holder has had the
@@ -146,26 +123,20 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return ARG.seen
   end
 
-  -- How long ago the host came last (ms); nil if the caller waits, the host is new, or the visits cannot be read.
-  local function came_before()
-    local last = not me and redis.pcall('ZSCORE', VISITS, ARG.host)
-    return type(last) == 'string' and now - math.floor(last / 10) or nil
-  end
-
   -- Returns the script's answer if the script has nothing to grant; nil if the script has to grant a new lease.
   local function answer_without_grant()
     if is_held_by(ARG.token) then -- an earlier reply was lost
       lengthen(ARG.token, tonumber(ARG.ttl))
-      local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
-      return answer('granted', with_facts({fence = known, slot = claim and redis.call('ZSCORE', P, ARG.token)}))
+      local known = redis.call('HMGET', record_of(ARG.token), 'fence', 'since')
+      return answer('granted', with_facts({fence = known[1] or '0', began = known[2] and string.sub(known[2], 1, -4),
+        slot = claim and redis.call('ZSCORE', P, ARG.token)}))
     end
     if superseded then
       note_visit('3')
       return turned_away('superseded', superseded)
     end
-    local ran = once and value == false and recent_success()
+    local ran = value == false and recent_success()
     if ran then
-      ran.came = came_before()
       note_visit('2')
       return turned_away('ran', ran)
     end
@@ -218,7 +189,6 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     mark = ARG.claim .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16)
     claim, list, call_others = ARG.claim, list_member, hand_over
   end
-  close_all = close_runs
 end
 
 -- The fencing token of an exclusive lease is at least ARG.now, the client's clock: a counter that was lost does not
@@ -230,11 +200,10 @@ end
 local count, since, began = fence, us, ms
 -- include grant
 note_visit('0')
-reply = {'outcome', 'granted', 'fence', fence, 'node', who}
+reply = {'outcome', 'granted', 'fence', fence, 'node', who, 'began', began}
 if mark then
   call_others()
-  reply[7], reply[8] = 'longest', redis.call('HGET', L, 'longest')
-  if slot then reply[9], reply[10] = 'slot', slot end
+  reply[9], reply[10] = 'longest', redis.call('HGET', L, 'longest')
+  if slot then reply[11], reply[12] = 'slot', slot end
 end
-if close_all then close_all() end
 return reply

@@ -6,7 +6,7 @@ use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
 use crate::lock::view::status::{State, Status, View, combine};
 use crate::lock::wire::answer::Answer;
-use crate::lock::wire::keys::{Keys, SEPARATOR, glob_escaped, remembered};
+use crate::lock::wire::keys::{Keys, LOG, SEPARATOR, glob_escaped, remembered};
 use crate::lock::wire::locks::{BatchQuery, Locks};
 use crate::redis::{Call, Fault};
 use std::collections::BTreeSet;
@@ -205,7 +205,7 @@ impl BatchQuery<'_> {
             name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
         };
         let lock_of = |key: String| remembered(&key).filter(is_meant);
-        self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
+        self.matching(&format!("{{*{SEPARATOR}{LOG}"), lock_of).await
     }
 
     /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock

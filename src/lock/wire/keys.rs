@@ -11,7 +11,7 @@ pub(in crate::lock) const SEPARATOR: char = '\u{1f}';
 /// first [`NAMED`] of these keys, in the order that the scripts expect. The scripts make the remaining keys from BASE
 /// (keys.lua). A longer request would not fit into the 16 kB that a server reads after its client has gone: see
 /// scripts.rs.
-const PARTS: [(&str, &str); 15] = [
+const PARTS: [(&str, &str); 12] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
     ("queue", "zset"),      // The waiters, by ticket.
@@ -20,19 +20,16 @@ const PARTS: [(&str, &str); 15] = [
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
     ("slots", "zset"),      // These leases by slot, if the lock has slots.
     ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all slots.
-    ("open", "hash"),       // The runs that go on, or ended without a release.
-    ("ends", "zset"),       // These runs by the deadlines of their leases.
-    ("log", "list"),        // The last runs that have ended.
+    ("log", "list"),        // The last runs.
     ("runs", "hash"),       // The last success, the last failure, and counts.
     ("newest", "string"),   // The largest number of --newest.
     ("visits", "zset"),     // The hosts that came, by the time at which they came.
-    ("errors", "list"),     // The last lines that jobs wrote to their standard error.
 ];
 /// A request lists this many of [`PARTS`]: the first ones.
 const NAMED: usize = 8;
 
-/// A lock remembers runs if it has one of these keys.
-const OF_MEMORY: [&str; 2] = ["log", "open"];
+/// A lock remembers runs if it has this key.
+pub(in crate::lock) const LOG: &str = "log";
 
 /// The keys and the channels of one lock. In a Cluster, all of them are in one hash slot.
 #[derive(Clone, Debug)]
@@ -80,7 +77,7 @@ pub(in crate::lock) fn remembered(key: &str) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
     let without = front.strip_prefix('{').and_then(|front| front.strip_suffix("}:"));
-    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| OF_MEMORY.contains(&part));
+    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| part == LOG);
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
@@ -123,9 +120,7 @@ mod tests {
             assert!(fits_one_slot(lock));
             let slot = hash_tag(lock).unwrap_or(lock);
             let keys = Keys::of(lock);
-            for part in OF_MEMORY {
-                assert_eq!(remembered(&format!("{}{part}", keys.base)).as_deref(), Some(lock));
-            }
+            assert_eq!(remembered(&format!("{}{LOG}", keys.base)).as_deref(), Some(lock));
             assert_eq!(remembered(&keys.all()[1]), None);
             for key in &keys.all()[1..] {
                 assert_eq!(hash_tag(key), Some(slot), "{key:?}");

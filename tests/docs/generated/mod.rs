@@ -120,7 +120,8 @@ fn the_documented_permissions_suffice_and_none_is_idle() {
 
     let mut used = vec!["evalsha".to_owned(), "eval".to_owned()];
     used.extend(["subscribe", "unsubscribe", "scan", "client|setname"].map(str::to_owned));
-    for script in std::fs::read_dir(root("src/lock/scripts")).unwrap() {
+    let files = ["src/lock/scripts", "src/lock/history"].map(|folder| std::fs::read_dir(root(folder)).unwrap());
+    for script in files.into_iter().flatten() {
         let script = std::fs::read_to_string(script.unwrap().path()).unwrap();
         let calls = script.split("call('").skip(1);
         used.extend(
