@@ -64,6 +64,9 @@ fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
         if run.outcome == "running" || run.outcome == "unreadable" {
             violations.push(format!("memory: nothing runs any more: {run:?}"));
         }
+        if run.outcome == "expired" && run.duration.is_some() {
+            violations.push(format!("memory: nobody knows when that ended: {run:?}"));
+        }
         let Some(lines) = sections.get(&key).filter(|_| run.outcome == "exited") else { continue };
         let (first, last) = (lines[0], lines[lines.len() - 1]);
         if last.event != Event::Leave || last.status.is_some_and(|status| Some(status) != run.status) {
@@ -90,7 +93,8 @@ mod tests {
 
     fn run(outcome: &str, status: Option<i64>, duration: i64) -> Told {
         let (name, token) = ("a".to_owned(), TOKEN[..8].to_owned());
-        Told { name, token, outcome: outcome.to_owned(), status, duration: Some(duration) }
+        let duration = Some(duration).filter(|_| outcome != "expired");
+        Told { name, token, outcome: outcome.to_owned(), status, duration }
     }
 
     fn history(leaves: bool) -> Vec<Line> {
@@ -116,6 +120,8 @@ mod tests {
         assert_eq!(wrong(&[run("exited", Some(7), 500)], true), 1, "it took longer");
         assert_eq!(wrong(&[run("running", None, 1001)], true), 1, "it goes on");
         assert_eq!(wrong(&[run("lost", None, 1001), run("lost", None, 1001)], true), 1, "twice");
+        let over = Told { duration: Some(1001), ..run("expired", None, 1001) };
+        assert_eq!(wrong(&[over], false), 1, "its end is not known");
         assert_eq!(wrong(&[], true), 1, "nothing is known");
     }
 }
