@@ -260,6 +260,10 @@ impl Fault {
                 return (4, format!("{}; {}", advice(code, ""), escaped(from, 200)).into());
             }
             Fault::WrongType(key) => return (3, format!("delete it: redis-cli unlink {}", shell_quoted(key)).into()),
+            Fault::Refused(code, detail) if code == NO_COUNTER => {
+                let key = detail.split(" is no fencing counter").next().unwrap_or_default();
+                return (4, format!("delete it: redis-cli unlink {}", shell_quoted(key)).into());
+            }
             Fault::TlsFailure(_, advice) => (6, *advice),
             Fault::Misconfigured(code, _) => (5, advice(code, "check --redis")),
             Fault::Refused(code, _) => (4, advice(code, "check the user, the password and the ACL")),
@@ -333,6 +337,8 @@ const TLS: &str = "failed the TLS handshake";
 /// The code for a server that is not a Sentinel, although the URL lists it as a Sentinel.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 const WRONG_TYPE: &str = "WRONGTYPE";
+/// The code for a fencing counter that is no counter.
+const NO_COUNTER: &str = "NOCOUNTER";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
 /// The code of a Cluster whose servers redirect a lock to each other.
@@ -370,7 +376,7 @@ const OF_THIS_MACHINE: [(Errno, &str); 9] = [
 /// 4. the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
-const MEANINGS: [Meaning; 37] = {
+const MEANINGS: [Meaning; 38] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     [
         (TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
@@ -394,6 +400,8 @@ const MEANINGS: [Meaning; 37] = {
         // The scripts handle every type of the lock's own key, so the error is about another key. Once that key is
         // found, the fault becomes `Fault::WrongType`.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
+        // The error of lease.lua and take.lua; its text begins with the key.
+        (NO_COUNTER, Refused, "", ""),
         // The error of newest.lua; its text names the key.
         ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
@@ -471,6 +479,11 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {
+        // What a script says of itself stands behind the code.
+        Some((met @ NO_COUNTER, fault, ..)) => {
+            let own = text.split_once("NOCOUNTER ").map_or(&*text, |(_, own)| own);
+            fault((*met).to_owned(), own.to_owned())
+        }
         // The server's text is not shown beside redlock's own words.
         Some((met, fault, words, _)) => fault((*met).to_owned(), if words.is_empty() { text } else { String::new() }),
         None if text.contains("ACL failure") || text.contains("The user executing the script") => {

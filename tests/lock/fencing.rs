@@ -51,6 +51,65 @@ fn grows_with_every_lease_and_begins_with_the_time() {
     }
 }
 
+/// What no fencing counter is. From 2^53 on, Lua's numbers and those of many databases would share a token.
+const NO_COUNTERS: [&str; 9] = [
+    "1000000000000000000000000000000",
+    "inf",
+    "18446744073709551616",
+    "9007199254740992",
+    "nonsense",
+    "-1",
+    "1.5",
+    "1e5",
+    "",
+];
+
+#[test]
+fn a_counter_that_is_no_counter_is_named_and_nothing_is_granted() {
+    let redis = Redis::start();
+    let (slots, shown) = ("{redlock:backup}:\u{1f}fences", "{redlock:backup}:\\x1ffence");
+    for value in NO_COUNTERS {
+        let set: [(&str, &str, &dyn Fn()); 4] = [
+            ("", "fence", &|| redis.command(&["SET", COUNTER, value])),
+            ("--shared", "fence", &|| redis.command(&["SET", COUNTER, value])),
+            ("--slots 2", "fences", &|| redis.command(&["HSET", slots, "0", value])),
+            ("", "fences", &|| redis.command(&["HSET", slots, "all", value])),
+        ];
+        for (claim, key, set) in set {
+            redis.command(&["UNLINK", COUNTER, slots]);
+            set();
+            let why = format!("{{redlock:backup}}:\\u{{1f}}{key} is no fencing counter");
+            let advice = format!("delete it: redis-cli unlink $'{}'", shown.replace("fence", key));
+            let words = ["\"backup\"", &why, &advice];
+            redlock(&redis, format!("acquire backup {claim}")).fails(78, words).run();
+            redlock(&redis, format!("run backup --wait {claim} -- echo started")).fails(78, words).run();
+            assert_eq!(status(&redis, "backup")["state"], "free", "{value} {claim}");
+        }
+    }
+    redis.command(&["UNLINK", COUNTER, slots]);
+    let (token, _) = take(&redis);
+    redis.command(&["SET", COUNTER, "inf"]);
+    redlock(&redis, "release backup --force").fails(78, ["is no fencing counter"]).run();
+    assert_eq!(status(&redis, "backup")["state"], "held");
+    release(&redis, "backup", &token);
+    // The last number that is a counter.
+    redis.command(&["SET", COUNTER, "9007199254740991"]);
+    let (token, fencing) = take(&redis);
+    assert_eq!(fencing, 9_007_199_254_740_992);
+    release(&redis, "backup", &token);
+    redlock(&redis, "acquire backup").fails(78, ["is no fencing counter"]).run();
+}
+
+#[test]
+fn a_counter_that_is_no_counter_on_one_master_costs_that_master_s_vote() {
+    let nodes = several(3);
+    nodes[0].command(&["SET", COUNTER, "inf"]);
+    let (token, _) = take(&nodes);
+    release(&nodes, "backup", &token);
+    nodes[1].command(&["SET", COUNTER, "inf"]);
+    redlock(&nodes, "acquire backup").fails(78, ["1 of 3 nodes answered", "is no fencing counter", "unlink"]).run();
+}
+
 #[test]
 fn is_the_same_wherever_it_is_shown() {
     let redis = Redis::start();

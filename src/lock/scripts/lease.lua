@@ -135,9 +135,11 @@ local function add_hold(hold)
 end
 
 -- A fencing counter; 0 if it is missing. `slot`: the number of a slot; 'all' for the largest counter of any slot; nil
--- for the counter of the lock.
+-- for the counter of the lock. Fails if the counter is no number below 2^53: from there on, leases would share a number.
 local function counter(slot)
-  return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
+  local count = slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F) or '0'
+  if string.find(count, '^%d+$') and tonumber(count) < 2 ^ 53 then return tonumber(count) end
+  error('NOCOUNTER ' .. (slot and S or F) .. ' is no fencing counter', 0)
 end
 
 -- Sets the fencing counter of this slot to n, and raises the counter 'all' to at least n. With slot nil, sets the

@@ -17,8 +17,9 @@ local function end_one(token)
     redis.call('HSETNX', record, 'revoked', ARG.by)
     return 'revoked'
   end
+  local count = counter(slot) -- first: this may fail
   drop(token)
-  set_counter(digits(counter(slot) + 1), slot)
+  set_counter(digits(count + 1), slot)
   pcall(end_run, token, {o = 'revoked', y = ARG.by})
   return 'released'
 end
@@ -27,9 +28,10 @@ end
 local function force_all()
   local tokens, is_member = redis.call('ZRANGE', M, 0, -1), {}
   for _, token in ipairs(tokens) do is_member[token] = true end
+  local count = math.max(counter(), counter('all')) + 1
   members.forget(tokens)
   members.expire_all()
-  set_counter(digits(math.max(counter(), counter('all')) + 1))
+  set_counter(digits(count))
   pcall(function()
     for i, text in ipairs(redis.call('LRANGE', LOG, 0, LOGGED - 1)) do
       local is_read, run = pcall(cjson.decode, text)

@@ -194,7 +194,11 @@ end
 -- The fencing token of an exclusive lease is at least ARG.now, the client's clock: a counter that was lost does not
 -- start again at 1. The client sends the same ARG.now to all nodes.
 if not fence then
-  fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
+  local known = redis.call('GET', F) or '0'
+  if not (string.find(known, '^%d+$') and tonumber(known) < 2 ^ 53) then -- as in `counter`
+    return redis.error_reply('NOCOUNTER ' .. F .. ' is no fencing counter')
+  end
+  fence = math.max(tonumber(known), least) + 1
   fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)
 end
 local count, since, began = fence, us, ms
