@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// arguments, which may hold secrets.
 ///
 /// A fact is about the process `pid`, which need not be redlock. To add a fact, change these places. [`Owner::local`]
-/// gives the fact a value, since a script fails if an argument is missing. [`Owner::add_to`] sends the fact, grant.lua
-/// writes it (for recreate.lua, too), `Holder::read` reads it. `Holder::agreed` takes the fact from the newest record.
+/// gives the fact a value, since a script fails if an argument is missing; an unknown fact is an empty text. [`Owner::add_to`] sends the fact, grant.lua
+/// writes it (for recreate.lua, too), `Holder::read`, `Waiter::read` and `Run::read` read it. `Holder::agreed` takes the fact from the newest record.
 /// [`Owner::who`], error.rs, output/mod.rs and output/ show the fact.
 ///
 /// A fact that changes with renewals needs more. `Lease::args` sends the fact (each hold has its own `Lease`).
