@@ -120,9 +120,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("months and years vary in length; write days, as in 30d".to_owned());
     }
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds = is_number.then(|| format!("0{text}s"));
-    let text = seconds.as_deref().unwrap_or(text);
-    humantime::parse_duration(text).map_err(|_| "a duration is written 500ms, 30s or 1m 30s".to_owned())
+    let text = match text {
+        text if is_number => format!("0{text}s"),
+        text if text.starts_with('.') => format!("0{text}"), // as for timeout(1)
+        text => text.to_owned(),
+    };
+    humantime::parse_duration(&text).map_err(|_| "a duration is written 500ms, 30s or 1m 30s".to_owned())
 }
 
 /// A signal as timeout(1) takes it: a name with or without SIG, `RTMIN+3`, or a number.
@@ -181,6 +184,7 @@ mod tests {
         is(" 500ms ", Duration::from_millis(500));
         is("1m 30s", Duration::from_secs(90));
         is("1.5s", Duration::from_millis(1500));
+        is(".5s", Duration::from_millis(500));
         is("2weeks", Duration::from_secs(14 * 86_400));
         let is = |text, why: &str| assert_eq!(duration(text), Err(why.to_owned()), "{text}");
         is("5M", "5M is 5 months; 5m?");
@@ -201,7 +205,6 @@ mod tests {
             "5s,",
             "\u{0}",
             "5µ",
-            ".5s",
             "5.s",
         ] {
             assert!(duration(bad).is_err(), "{bad}");
