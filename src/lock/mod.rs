@@ -3,7 +3,7 @@
 //! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
 //! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
 
-mod history;
+pub mod history;
 mod lease;
 mod line;
 mod scripts;

@@ -1,5 +1,6 @@
 //! The history of a lock: its runs, and the calls of its hosts.
 
 pub(super) mod memory;
+pub mod periods;
 pub(super) mod run;
 pub(super) mod visits;
