@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=given ;;&
-        --format | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --signal | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
+        --format | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --signal | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --tries | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -60,7 +60,7 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    run) options='--wait --once-per --max-run --keep-errors --signal --kill-after --on-lost --whole -c --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
+    run) options='--wait --once-per --tries --max-run --keep-errors --signal --kill-after --on-lost --whole -c --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
     acquire) options='--wait --while-pid --on-lost --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;

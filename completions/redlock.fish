@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --tries --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -109,7 +109,8 @@ complete -c redlock -n '__redlock_at start' -l label -x -d 'How the holder appea
 complete -c redlock -n '__redlock_at start' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
 complete -c redlock -n '__redlock_at start' -l format -xa 'text json prometheus nagios chart html env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
 complete -c redlock -n '__redlock_at run' -s w -l wait -d 'Wait in line for the lock, for at most D'
-complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)'
+complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run at most once in each P, on the host that comes first'
+complete -c redlock -n '__redlock_at run' -l tries -x -d 'With --once-per: at most N runs begin in each P'
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
 complete -c redlock -n '__redlock_at run' -l keep-errors -rF -d 'Append the job\'s standard error to FILE'
 complete -c redlock -n '__redlock_at run' -l signal -xa 'TERM INT QUIT HUP USR1 USR2 KILL' -d 'Ask the job to stop with SIG, not SIGTERM'

@@ -4,8 +4,9 @@
 //! This file and `lock/` import each other: `lock/` returns these errors, and the errors contain types of `lock/`,
 //! since a message names the holder.
 
-use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
+use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Owner, Run, quorum};
 use crate::redis::{Cause, Fault, Unusable};
+use crate::sys::clock::{local_minute, unix_time};
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
 use nix::errno::Errno;
@@ -31,9 +32,9 @@ pub(crate) enum Error {
     Held(Box<NamedObstacle>),
     /// The holders and this call name different numbers of slots, or only one side has slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: the interval between this host's
-    /// calls. None unless `once_per` is too long for this interval.
-    Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
+    /// `--once-per`: the call has nothing to do. `unlike`: the label of this call, if it seems to be of another job than the
+    /// run in `by`.
+    NotNeeded { name: String, by: Box<Reason>, unlike: Option<String> },
     /// `--newest`: another call has come with a larger number.
     Superseded { name: String, by: Box<Newest> },
     /// redlock cannot end the obstacle: another program's lock, or a key that is not a lock.
@@ -64,6 +65,17 @@ pub(crate) enum Error {
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
+/// The reason why a call with `--once-per` has nothing to do. All are of its period.
+#[derive(Debug)]
+pub(crate) enum Reason {
+    /// This run has succeeded.
+    Ran(Run),
+    /// This holder's run goes on.
+    Runs(Holder),
+    /// So many runs have begun, the first of them `ago`, as `--tries` allows.
+    Tried { times: u64, ago: Option<Duration>, last: Option<Run> },
+}
+
 /// The reason why a token names no lease that the caller can use.
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
@@ -92,6 +104,8 @@ pub(crate) struct NamedObstacle {
     pub(crate) can_reenter: bool,
     /// True if the caller could share the lock with the holders, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
+    /// With `--once-per`: true if another call, which stood in line before this one, reports the obstacle.
+    pub(crate) is_reported: bool,
 }
 
 impl fmt::Display for Error {
@@ -102,19 +116,7 @@ impl fmt::Display for Error {
             }
             Error::Held(held) => held.fmt(f),
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
-            Error::Ran { name, run, once_per, period } => {
-                let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-                if let Some(period) = period {
-                    let (period, once_per, better) = (exact(*period), exact(*once_per), exact(shorter(*period)));
-                    return write!(
-                        f,
-                        "{name:?} ran{ago}, and this host comes every {period}: --once-per {once_per} is too long for that, \
-                         and some runs are left out; use {better}"
-                    );
-                }
-                let host = safe(run.owner.host.as_deref().unwrap_or("?"));
-                write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
-            }
+            Error::NotNeeded { name, by, unlike } => not_needed(f, name, by, unlike.as_deref()),
             Error::Superseded { name, by } => {
                 write!(f, "{name:?}: superseded by {by}; for a rollback leave out --newest")
             }
@@ -233,7 +235,7 @@ impl Error {
             Error::Usage(_)
             | Error::Held(_)
             | Error::OtherClaim(..)
-            | Error::Ran { .. }
+            | Error::NotNeeded { .. }
             | Error::Superseded { .. }
             | Error::Interrupted(_) => self,
             why => Error::DidNotRun { names: names.to_vec(), why: Box::new(why) },
@@ -270,6 +272,38 @@ impl Error {
             error => error.to_string(),
         }
     }
+}
+
+/// `"backup" has run: web-3, 03:00, 4m 12s`. With `unlike`, a question follows the same beginning.
+fn not_needed(f: &mut fmt::Formatter<'_>, name: &str, by: &Reason, unlike: Option<&str>) -> fmt::Result {
+    let since = |ago: Option<Duration>| {
+        ago.and_then(|ago| local_minute(unix_time().saturating_sub(ago))).unwrap_or_else(|| "?".to_owned())
+    };
+    let host = |owner: &Owner| safe(owner.host.as_deref().unwrap_or("?"));
+    match (by, unlike) {
+        (Reason::Ran(run), Some(ours)) => two_jobs(f, name, "has run", &run.owner, ours),
+        (Reason::Runs(holder), Some(ours)) => two_jobs(f, name, "is being run", &holder.owner, ours),
+        (Reason::Ran(run), None) => {
+            let duration = run.duration.map_or_else(String::new, |time| format!(", {}", seconds(time)));
+            write!(f, "{name:?} has run: {}, {}{duration}", host(&run.owner), since(run.began_ago()))
+        }
+        (Reason::Runs(holder), None) => {
+            write!(f, "{name:?} is being run by {} since {}", host(&holder.owner), since(holder.held))
+        }
+        (Reason::Tried { times, ago, last }, _) => {
+            let times = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
+            write!(f, "{name:?} has been tried {times} since {}", since(*ago))?;
+            last.as_ref().map_or(Ok(()), |run| write!(f, ", last on {}: {}", host(&run.owner), run.result()))
+        }
+    }
+}
+
+/// `"nightly" has run as pg-dump on db-1, not as files: two jobs with one name? …`
+fn two_jobs(f: &mut fmt::Formatter<'_>, name: &str, verb: &str, owner: &Owner, ours: &str) -> fmt::Result {
+    let part = |text: &Option<String>| safe(text.as_deref().unwrap_or("?"));
+    let (theirs, host, ours) = (part(&owner.label), part(&owner.host), safe(ours));
+    let question = "two jobs with one name? (one job: give both the same --label)";
+    write!(f, "{name:?} {verb} as {theirs} on {host}, not as {ours}: {question}")
 }
 
 /// The claim in force, its holder, and the claim that was asked for: `"dl" is in use with 3 slots (by deploy@web-3),

@@ -63,7 +63,8 @@ impl Exit {
     pub(crate) fn of_error(error: &Error) -> Exit {
         match error {
             Error::Usage(_) | Error::OtherClaim(..) => Exit::USAGE,
-            Error::Held(_) | Error::Ran { .. } | Error::Superseded { .. } | Error::CannotEnd(_) => Exit::HELD,
+            Error::NotNeeded { .. } => Exit::Conflict(0),
+            Error::Held(_) | Error::Superseded { .. } | Error::CannotEnd(_) => Exit::HELD,
             Error::LostBeforeStart { taken: true, .. } => Exit::HELD,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
             Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::UNAVAILABLE,
@@ -90,10 +91,11 @@ impl Exit {
         }
     }
 
-    /// Replaces [`Exit::HELD`] by the status that `-E` gives, if any. Another exit stays as it is.
+    /// Replaces [`Exit::HELD`], and the 0 of a call that is not needed, by the status that `-E` gives, if any. Another exit
+    /// stays as it is.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
-            (Exit::HELD, Some(status)) => Exit::Conflict(status),
+            (Exit::HELD | Exit::Conflict(_), Some(status)) => Exit::Conflict(status),
             _ => self,
         }
     }

@@ -98,12 +98,15 @@ fn redlock(arguments: &[OsString]) -> Exit {
 /// has a form for failures, reports the failure on standard output too. Returns the exit.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake.
-    let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
+    // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake. With --once-per,
+    // -E is for a call that is not needed.
+    let is_meant = !is_own(error) && (is_not_needed(error) || !cli.is_some_and(Cli::is_once));
+    let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| is_meant)), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,
     };
-    let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !is_trouble(error);
+    let is_quiet =
+        cli.is_some_and(|cli| cli.common.quiet) && (exit.is_talk() && !is_trouble(error) || is_reported(error));
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
@@ -117,13 +120,21 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
+fn is_not_needed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::NotNeeded { .. }))
+}
+
+/// True if another call reports the holder.
+fn is_reported(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Held(held)) if held.is_reported)
+}
+
 /// True for two failures, which are reported even with `-E` and `--quiet`. The first: the lock stays held until an
-/// operator frees it. The second: a run is left out, since `--once-per` is too long for the interval between the calls
-/// of this host.
+/// operator frees it. The second: two jobs seem to have one name, so one of them is left out.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),
-        Some(Error::Ran { period, .. }) => period.is_some(),
+        Some(Error::NotNeeded { unlike, .. }) => unlike.is_some(),
         _ => false,
     }
 }

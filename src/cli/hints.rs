@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
 /// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
-const MEANT: [(&[&str], &str, &str); 28] = [
+const MEANT: [(&[&str], &str, &str); 29] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
     (&[], "refresh", "redlock extend?"),
@@ -29,6 +29,7 @@ const MEANT: [(&[&str], &str, &str); 28] = [
     (&["run"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
     (&["run"], "--max-time --maxtime --runtime --deadline --time-limit", "--max-run?"),
     (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
+    (&["run"], "--hold-at-least --lock-at-least-for", "to run at most once: --once-per day --tries 1"),
     (&["run"], "--foreground --preserve-status --fg", "redlock always passes on signals and the job's status"),
     (&["log"], "-f --follow", "redlock status --watch?"),
     (&["log"], "--last --tail --max --count --limit", "-n?"),

@@ -8,12 +8,14 @@ pub(crate) mod label;
 pub(crate) mod parse;
 pub(crate) mod values;
 
+use crate::lock::history::periods::OncePer;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    FOREVER, LARGEST_NUMBER, duration, lock_name, pattern, remembered, signal, token, ttl, wait_time, watch, whole,
+    FOREVER, LARGEST_NUMBER, duration, lock_name, pattern, period, remembered, signal, token, ttl, wait_time, watch,
+    whole,
 };
 
 /// The version, with the commit if `make` built redlock from a repository.
@@ -45,12 +47,12 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples in the help. The crontab line is the hardest to get right: README explains its options.
+/// The examples in the help.
 const EXAMPLES: &str = "\
 Examples; the last is a daily crontab's, on many hosts:
   redlock run backup -- ./backup.sh             fails at once if held
   redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
-  redlock run report -q -E 0 --wait 2h --once-per 20h --max-run 90m -- ./report";
+  redlock run report --once-per day --max-run 90m -- ./report";
 
 /// The headings of the options of run and acquire in the help.
 const LOCK: &str = "Lock";
@@ -80,8 +82,8 @@ Exit status:
        has failed
    70  internal error
    74  the result could not be written
-   75  another still holds the lock at the end of the wait, or --once-per or
-       --newest forbids the run (-E N: N instead)
+   75  another still holds the lock at the end of the wait, or --newest forbids
+       the run (-E N: N instead; with --once-per see run --help)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
    78  refused; retrying will not help: password, ACL, certificate, sandbox
@@ -324,8 +326,8 @@ pub(crate) struct LeaseArgs {
     pub(crate) ttl: Duration,
     /// Try once, like flock -n (the default)
     #[arg(short = 'n', long = "nonblock", alias = "nb", conflicts_with = "wait", hide_short_help = true)]
-    #[arg(overrides_with = "once")]
-    once: bool,
+    #[arg(overrides_with = "nonblock")]
+    pub(crate) nonblock: bool,
     /// Share the lock with other --shared holders
     ///
     /// Many readers or one writer, like flock -s: holders with --shared exclude holders without it, and the reverse. All
@@ -343,7 +345,8 @@ pub(crate) struct LeaseArgs {
     pub(crate) slots: Option<u32>,
     /// Exit with N, not 75, if the lock is held
     ///
-    /// From 0 to 255. N also replaces the 75 of --once-per and --newest. If an enclosing job holds the lock, the status stays 75. acquire
+    /// From 0 to 255. N also replaces the 75 of --newest; with --once-per it replaces only the 0 of a job that is done or
+    /// being done. If an enclosing job holds the lock, the status stays 75. acquire
     /// refuses 0, since a script would go on without the lock.
     #[arg(short = 'E', long, value_name = "N", value_parser = whole(0, u8::MAX))]
     pub(crate) conflict_exit_code: Option<u8>,
@@ -381,17 +384,26 @@ pub(crate) struct RunArgs {
     ///
     /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", value_parser = wait_time, num_args = 0..=1, help_heading = LOCK)]
-    #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
-    pub(crate) wait: Duration,
-    /// Run nothing if the job succeeded less than D ago; keep D below the period (daily: 20h)
+    #[arg(default_missing_value = FOREVER)]
+    pub(crate) wait: Option<Duration>,
+    /// Run at most once in each P, on the host that comes first
     ///
-    /// D counts from the beginning of the successful run, by the server's clock. A call that runs nothing exits with
-    /// 75, or the status of -E. Runs that failed, and runs without --once-per, do not count: after a failure the next
-    /// host that comes, or with --wait the next in line, tries again. Use it for one crontab on many hosts. Up to 100
-    /// days.
-    #[arg(long, value_name = "D", value_parser = remembered, help_heading = CRONTAB)]
+    /// For crontabs. P is the period of the crontab: hour, day, week, month (30d), or a duration from 1s to 100d; 0, the default, is
+    /// off. A call is turned away if a run with this option began less than P/2 before the call, or after it, and succeeded.
+    /// After a failure the next in line runs the job, or whichever host comes next. The option also sets what a crontab
+    /// needs; each part has its own way back. It is quiet, as with -q, unless standard error is a terminal (-v). It waits in
+    /// line for P/12, at most 2h, and for up to P/2 while a run of this period goes on (--wait D; -n tries once). It exits
+    /// with 0 if the job is done or being done (-E N), and with 75 if something else holds the lock: then only the call
+    /// that was first in line prints a line.
+    #[arg(long, value_name = "P", value_parser = period, help_heading = CRONTAB)]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
     pub(crate) once_per: Option<Duration>,
+    /// With --once-per: at most N runs begin in each P
+    ///
+    /// From 1 to 100, on all hosts together, whatever became of the runs. N = 1 is for a job that must not be repeated: it runs at most once, though
+    /// it fails or its host dies, and a call does not wait unless --wait says so.
+    #[arg(long, value_name = "N", value_parser = whole(1_u64, 100), help_heading = CRONTAB)]
+    pub(crate) tries: Option<u64>,
     /// Stop the job after D, and exit with 124
     ///
     /// The job gets SIGTERM (--signal), then SIGKILL (--kill-after). 0, the default, means no limit, as with timeout(1).
@@ -440,6 +452,16 @@ pub(crate) struct RunArgs {
     // The last: its heading would be that of the arguments behind it.
     #[command(flatten)]
     pub(crate) taking: LeaseArgs,
+}
+
+impl RunArgs {
+    /// The option --once-per, with the options that say more about it.
+    pub(crate) fn once_per(&self) -> Option<OncePer> {
+        let period = self.once_per?;
+        let named = self.wait.map(|wait| wait.min(period / 2));
+        let wait = named.or_else(|| self.taking.nonblock.then_some(Duration::ZERO));
+        Some(OncePer { period, wait, tries: self.tries })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -633,6 +655,11 @@ impl Cli {
             Command::Acquire(args) => Some(&args.taking),
             _ => None,
         }
+    }
+
+    /// True for a call with `--once-per`.
+    pub(crate) fn is_once(&self) -> bool {
+        matches!(&self.command, Command::Run(args) if args.once_per.is_some())
     }
 
     /// The name of the lock on the command line; of several locks of `run`, the first. None for `status` of several

@@ -4,11 +4,13 @@
 use crate::cli::hints::complaint;
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
-use crate::text::SHOWN_OF_TOKEN;
+use crate::text::{SHOWN_OF_TOKEN, exact};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource::CommandLine;
 use clap::{ArgMatches, FromArgMatches};
 use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
 
 /// The reason why a command line makes no call.
 #[derive(Debug)]
@@ -88,6 +90,8 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
             for limit in [&mut args.kill_after, &mut args.max_run, &mut args.once_per] {
                 *limit = limit.filter(|limit| !limit.is_zero());
             }
+            // cron mails whatever a job prints.
+            cli.common.quiet |= args.once_per.is_some() && !cli.common.verbose && !stderr().is_terminal();
         }
         Command::Acquire(args) => args.taking.names.extend(args.plain.take()),
         Command::Status(args) => args.locks.gather(),
@@ -150,7 +154,17 @@ fn check_run(args: &RunArgs) -> Result<(), String> {
     refuse(*ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
     let is_of_one = *reentrant || slots.is_some() || args.once_per.is_some() || newest.is_some();
     let why = "--reentrant, --slots, --once-per and --newest are for one lock, not for several";
-    refuse(names.len() > 1 && is_of_one, why)
+    refuse(names.len() > 1 && is_of_one, why)?;
+    let why = "--tries counts the runs of a period; add it, as in --once-per day --tries 3";
+    refuse(args.tries.is_some() && args.once_per.is_none(), why)?;
+    check_wait(args.once_per, args.wait)
+}
+
+/// Refuses a wait that would go on when the next call is nearer than this one.
+fn check_wait(period: Option<Duration>, wait: Option<Duration>) -> Result<(), String> {
+    let (Some(period), Some(wait)) = (period, wait.filter(|wait| *wait < Duration::MAX)) else { return Ok(()) };
+    let (longest, given) = (exact(period / 2), exact(wait));
+    refuse(wait > period / 2, &format!("--wait {given} is more than half the period of --once-per; at most {longest}"))
 }
 
 fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
@@ -265,17 +279,45 @@ mod tests {
 
     #[test]
     fn waits_and_limits() {
-        assert_eq!(run("run x -- true").wait, Duration::ZERO);
-        assert_eq!(run("run --name x --wait -- true").wait, Duration::MAX);
-        assert_eq!(run("run -w 5m x -- true").wait, Duration::from_secs(300));
-        assert_eq!(run("run x --wait=0 -- true").wait, Duration::ZERO);
+        assert_eq!(run("run x -- true").wait, None);
+        assert_eq!(run("run --name x --wait -- true").wait, Some(Duration::MAX));
+        assert_eq!(run("run -w 5m x -- true").wait, Some(Duration::from_secs(300)));
+        assert_eq!(run("run x --wait=0 -- true").wait, Some(Duration::ZERO));
         assert!(refused("run x -n --wait -- true").contains("cannot be used with"));
         for line in ["run x -n --nb --nonblock -- true", "run -x -e --exclusive -x x -- true"] {
-            assert_eq!(run(line).wait, Duration::ZERO, "{line}");
+            assert_eq!(run(line).wait, None, "{line}");
         }
         let run = run("run x --kill-after 0 --max-run 0s --ttl 500ms -- true");
         assert_eq!((run.kill_after, run.max_run, run.signal), (None, None, 15));
         assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: the shortest for run is 500ms");
+    }
+
+    #[test]
+    fn a_period_is_a_word_or_a_duration_and_half_of_it_is_the_longest_wait() {
+        let once_per = |line: &str| run(&format!("run x {line} -- true")).once_per();
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        for (word, period) in [("hour", 1), ("day", 24), ("week", 168), ("month", 720), ("20h", 20), ("100d", 2400)] {
+            let once = once_per(&format!("--once-per {word}")).expect("it is given");
+            assert_eq!((once.period, once.wait, once.tries), (hours(period), None, None), "{word}");
+        }
+        assert_eq!(once_per("--once-per 0"), None);
+        let wait = |line: &str| once_per(&format!("--once-per day {line}")).expect("it is given").wait;
+        assert_eq!(["--wait", "--wait 12h"].map(wait), [Some(hours(12)); 2]);
+        assert_eq!(["--wait 0", "-n"].map(wait), [Some(hours(0)); 2]);
+        for line in ["999ms", "101d", "fortnight", "-1d", "1M", "days", "Day"] {
+            let why = refused(&format!("run x --once-per {line} -- true"));
+            assert!(why.contains("hour, day, week, month, or a duration from 1s to 100d") || line == "-1d", "{why}");
+        }
+        for (line, why) in [
+            ("--once-per day --wait 12h1s", "--wait 12h 1s is more than half the period of --once-per; at most 12h"),
+            ("--tries 3", "--tries counts the runs of a period; add it, as in --once-per day --tries 3"),
+            ("--once-per 0 --tries 3", "--tries counts the runs of a period; add it, as in --once-per day --tries 3"),
+        ] {
+            assert_eq!(refused(&format!("run x {line} -- true")), why);
+        }
+        for line in ["0", "101", "-1", "x", "1.5"] {
+            refused(&format!("run x --once-per day --tries {line} -- true"));
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The time for which runs are surely remembered; LOG_MS in keys.lua is a day longer.
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
 /// The largest number of `--newest`: up to this number, Lua counts exactly.
@@ -61,6 +62,19 @@ pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
         time => Ok(time),
+    }
+}
+
+/// The period of `--once-per`, a duration or a word. Zero switches the option off.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    let words = [("hour", 3600), ("day", 86_400), ("week", 7 * 86_400), ("month", 30 * 86_400)];
+    if let Some((_, seconds)) = words.iter().find(|(word, _)| *word == text) {
+        return Ok(Duration::from_secs(*seconds));
+    }
+    let what = "P is hour, day, week, month, or a duration from 1s to 100d";
+    match duration(text).map_err(|why| format!("{why}; {what}"))? {
+        time if time.is_zero() || (SHORTEST_PERIOD..=REMEMBERED).contains(&time) => Ok(time),
+        _ => Err(what.to_owned()),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
 use crate::sys;
+use crate::sys::clock::Boot;
 use crate::sys::random;
 use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
@@ -263,7 +264,9 @@ fn request(
         reenter,
         noted: false,
         is_acquired: false,
+        called: Boot::now(),
         once_per: None,
+        has_label: settings.label.is_some(),
         newest: taking.newest,
         log: settings.log,
     }

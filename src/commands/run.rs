@@ -27,6 +27,8 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
 fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
     check(args, settings).map_err(Error::Usage)?;
+    let once_per = args.once_per();
+    let wait = once_per.map_or(args.wait.unwrap_or_default(), |once| once.waits(false));
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
     // redlock looks for the command now: a user should learn of a missing command at once, not after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
@@ -34,10 +36,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
-        request: Request {
-            once_per: args.once_per,
-            ..request(taking, args.once_per.is_none(), args.wait, settings, std::process::id(), label)
-        },
+        request: Request { once_per, ..request(taking, once_per.is_none(), wait, settings, std::process::id(), label) },
         task: Task {
             file,
             command: args.command.clone(),

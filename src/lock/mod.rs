@@ -14,7 +14,7 @@ mod wire;
 
 pub(crate) use history::memory::RunQuery;
 pub(crate) use history::run::{End, Run, RunOutcome};
-pub(crate) use history::visits::{Met, Visit, shorter};
+pub(crate) use history::visits::{Met, Visit};
 pub(crate) use lease::newest::Newest;
 pub(crate) use lease::release::Unwritten;
 pub(crate) use lease::renew::{Renewal, Try, renewal_interval};
@@ -34,6 +34,9 @@ pub(crate) use wire::keys;
 pub(crate) use wire::locks::Locks;
 
 use crate::redis::{Call, Fault, Script};
+use crate::sys::clock::Boot;
+use history::periods::OncePer;
+use history::run;
 use std::time::Duration;
 use terms::token;
 use wire::fields::Args;
@@ -53,7 +56,8 @@ pub(crate) struct Lock {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) ttl: Duration,
-    /// The longest wait in line: zero for a call that does not wait, [`Duration::MAX`] for a wait without an end.
+    /// The longest wait in line: zero for a call that does not wait, [`Duration::MAX`] for a wait without an end. A call
+    /// with `--once-per` may wait longer: see [`OncePer::waits`].
     pub(crate) wait: Duration,
     /// The owner of the lease to come.
     pub(crate) owner: Owner,
@@ -65,8 +69,11 @@ pub(crate) struct Request {
     pub(crate) noted: bool,
     /// True if another process releases the lease, by the lease's token.
     pub(crate) is_acquired: bool,
-    /// The time of `--once-per`: nothing is granted if a run that has succeeded began less than this long ago.
-    pub(crate) once_per: Option<Duration>,
+    /// The moment of the call.
+    pub(crate) called: Boot,
+    pub(crate) once_per: Option<OncePer>,
+    /// True if the call names the label of the owner; false: the label is the command's name.
+    pub(crate) has_label: bool,
     /// The caller's number of `--newest`: nothing is granted if a larger number has come.
     pub(crate) newest: Option<u64>,
     /// The number of runs that the log of the lock keeps; zero: the run leaves no trace there.
@@ -76,6 +83,30 @@ pub(crate) struct Request {
 impl Request {
     fn is_renewed_by_none(&self) -> bool {
         self.is_acquired && !self.noted
+    }
+
+    /// The most runs of this call's period.
+    fn tries(&self) -> Option<u64> {
+        self.once_per?.tries
+    }
+
+    /// How far this call looks back with `--once-per`.
+    fn looks_back(&self) -> Option<Duration> {
+        Some(self.once_per?.looks_back(self.called.elapsed()))
+    }
+
+    /// The holder, if it is a run with `--once-per` of this call's period.
+    fn same_period<'a>(&self, by: &'a Obstacle) -> Option<&'a Holder> {
+        let reach = self.looks_back()?;
+        let [holder] = by.holders() else { return None };
+        (holder.is_once && holder.held? < reach).then_some(holder)
+    }
+
+    /// This call's label, if a run with this label and `has_label` seems to be another job's. Labels are compared as the
+    /// history keeps them.
+    fn unlike(&self, label: &Option<String>, has_label: bool) -> Option<String> {
+        let (ours, theirs) = (run::kept_label(&self.owner.label), run::kept_label(label));
+        (!self.has_label && !has_label && ours != theirs).then_some(ours)
     }
 }
 

@@ -3,8 +3,7 @@
 use super::LINE;
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Run, RunOutcome, Status};
-use crate::sys::clock::{local_date, unix_time};
-use crate::sys::signals;
+use crate::sys::clock::{local_date, local_minute};
 use crate::text::{escaped, exact, human, safe, seconds};
 use std::time::Duration;
 
@@ -34,10 +33,7 @@ pub(super) fn last_error(run: &Run) -> Option<String> {
 /// The line about a log that does not reach back to the requested time. `before`: the end of the oldest run in the log.
 /// `kept`: the number of runs in the log, which keeps no more.
 pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
-    let date = |time| local_date(time).unwrap_or_default();
-    let (before, today) = (date(before), date(unix_time()));
-    let minutes = before.get(..16).unwrap_or_default();
-    let time = minutes.strip_prefix(today.get(..11).unwrap_or("-")).unwrap_or(minutes);
+    let time = local_minute(before).unwrap_or_default();
     format!("{name:?}: runs before {time} are not kept ({kept} are; --log N keeps more)")
 }
 
@@ -124,23 +120,8 @@ pub(super) fn last_cell(status: &Status) -> String {
     status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), led(", ", ago(run))))
 }
 
-/// The outcome of a run in a few words; `running` for a run that goes on.
+/// The outcome of a run in a few words, and whether it is in the future.
 pub(super) fn result(run: &Run) -> String {
     let ahead = if run.is_ahead() { format!(", {AHEAD}") } else { String::new() };
-    let end = match (run.outcome, run.status, run.signal) {
-        (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),
-        (RunOutcome::Signaled, _, Some(signal)) => signals::name(signal.into()),
-        (RunOutcome::Exited | RunOutcome::Signaled, ..) => "ended".to_owned(),
-        (RunOutcome::Lost, ..) => "lease lost".to_owned(),
-        (RunOutcome::TooLong, ..) => "--max-run".to_owned(),
-        (RunOutcome::Revoked, ..) => match &run.revoked_by {
-            Some(by) => format!("revoked by {}", safe(by)),
-            None => "revoked".to_owned(),
-        },
-        (RunOutcome::Released, ..) => "released".to_owned(),
-        (RunOutcome::Expired, ..) => "lease ran out".to_owned(),
-        (RunOutcome::Running, ..) => "running".to_owned(),
-        (RunOutcome::Unreadable, ..) => "cannot be read".to_owned(),
-    };
-    end + &ahead
+    run.result() + &ahead
 }

@@ -66,8 +66,16 @@ async fn acquire(
     renewals: &mut FuturesUnordered<impl Future<Output = Error>>,
 ) -> Result<Lease, Error> {
     let Job { request, quiet, verbose, .. } = &supervisor.job;
-    let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait, begin));
-    let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
+    let longest = request.once_per.map_or(request.wait, |once| once.waits(true));
+    let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, longest, begin));
+    // Of the hosts of a crontab, only the first in line reports a lock that never expires.
+    let is_mute =
+        |waiting: &WaitReport| *quiet && request.once_per.is_some() && waiting.rank.is_none_or(|rank| rank > 0);
+    let mut show = |waiting: &WaitReport| {
+        if !is_mute(waiting) {
+            line.borrow_mut().show(waiting);
+        }
+    };
     let interrupted = async {
         tokio::select! {
             biased;

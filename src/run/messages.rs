@@ -138,7 +138,7 @@ impl Messages {
     /// Reports that the servers could not note the success, or else that the log could not be written.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
-            self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
+            self.say(&format!("{} succeeded, but {why}: --once-per may let another host run it again", self.name));
         } else if let Some(why) = &unwritten.log {
             self.news(&format!("the log of {} could not be written: {why}", self.name));
         }

@@ -72,6 +72,13 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// A time since 1970 to the minute, in this machine's time zone: `03:00` today, `2026-11-20 03:00` on another day.
+pub(crate) fn local_minute(since: Duration) -> Option<String> {
+    let (date, today) = (local_date(since)?, local_date(unix_time())?);
+    let minutes = date.get(..16)?;
+    Some(minutes.strip_prefix(today.get(..11)?).unwrap_or(minutes).to_owned())
+}
+
 /// Writes a time since 1970 as date and time in this machine's time zone: `2026-11-21 03:00:02 +0100`. None if the time
 /// is too large.
 pub(crate) fn local_date(since: Duration) -> Option<String> {

@@ -307,32 +307,3 @@ fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
         };
     }
 }
-
-#[test]
-fn a_night_that_once_per_leaves_out_by_a_second_is_told_though_the_call_is_quiet() {
-    let redis = Redis::with_clock(&[], 7200);
-    let night = |host: &str, once_per: &str| {
-        redlock(&redis, format!("run backup -q -E 0 --once-per {once_per} -- true")).on_host(host)
-    };
-    night("web-1", "24h").run();
-    night("web-2", "24h").run();
-    redis.clock().set(24 * HOUR - ms(1_500));
-    // The period of a new host is not known, so redlock says nothing about --once-per.
-    night("web-3", "24h").run();
-    let said = like(
-        "redlock: \"backup\" ran <duration> ago, and this host comes every 1d: --once-per 1d is too long for that, and some \
-         runs are left out; use 20h\n",
-    );
-    night("web-1", "24h").stderr(said).run();
-    // A second visit in the same night shows no period, so redlock says nothing about --once-per.
-    night("web-1", "24h").run();
-    let said = message(["\"backup\" ran ", "use 20h"]);
-    redlock(&redis, "run backup --once-per 24h -- true").on_host("web-2").status(75).stderr(said).run();
-    redis.clock().set(48 * HOUR);
-    night("web-1", "20h").run();
-    night("web-2", "20h").run();
-    redis.clock().set(72 * HOUR - ms(1_500));
-    night("web-2", "20h").run();
-    night("web-1", "20h").run();
-    assert_eq!(hosts(&redis)[..2], told(&[("web-1", "done"), ("web-2", "took")]));
-}

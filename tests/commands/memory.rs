@@ -3,7 +3,7 @@
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_on_all, alive, any, eventually, like,
-    loss, message, redlock, several, status, teach_scripts, when,
+    loss, message, ms, redlock, several, status, teach_scripts, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -44,9 +44,9 @@ fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
         redis.command(&["RPUSH", &part("backup", "log"), &run]);
         redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
     };
-    // This success lies 1h in the future. As 1h is less than the period (2h), it counts: the clock may be set back.
-    ahead(3_600_000);
-    redlock(&redis, "run backup --once-per 2h -- echo started").fails(75, ["\"backup\" ran on"]).run();
+    // This success lies less than 1h in the future, half the period. It counts: the clock may be set back.
+    ahead(3_500_000);
+    redlock(&redis, "run backup --label nightly --once-per 2h -E 9 -- echo started").status(9).run();
     let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
     redlock(&redis, "status backup --ran-within 1d").status(1).stdout(like(said)).run();
     let line = when("UNKNOWN", |text| text.starts_with("UNKNOWN - \"backup\"") && text.contains("clock was changed"));
@@ -446,8 +446,9 @@ fn a_release_that_the_log_has_forgotten_since_is_neither_a_loss_nor_another_run(
 #[test]
 fn a_success_that_was_told_under_a_lost_lease_is_none() {
     let nodes = several(3);
-    redlock(&nodes, "run -q backup --once-per 1ms -- true").run();
-    let job = Job::start(&nodes, &nodes[0], "-q --once-per 1ms", |test| test.status(76).stderr(any()));
+    redlock(&nodes, "run -q backup --once-per 1s -- true").run();
+    std::thread::sleep(ms(600)); // the success is older than half the period
+    let job = Job::start(&nodes, &nodes[0], "-q --once-per 1s", |test| test.status(76).stderr(any()));
     for node in &nodes[..2] {
         node.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
     }
@@ -459,7 +460,7 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
     assert_eq!(outcomes, ["exited", "lost", "exited"]);
     assert_eq!(told["last_success"]["token_prefix"], all[0]["token_prefix"]);
-    redlock(&nodes, "run -q backup --once-per 1m -- true").turned_away().run();
+    redlock(&nodes, "run -q backup --once-per 1h -E 9 -- true").status(9).run();
 }
 
 /// The times of a run come from the node with the middle clock, even if this node has not heard of the end.

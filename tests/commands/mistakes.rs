@@ -6,7 +6,7 @@ const HELP: &str =
     "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
-const LINES: [(&str, &str); 179] = [
+const LINES: [(&str, &str); 184] = [
     // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -41,6 +41,14 @@ const LINES: [(&str, &str); 179] = [
     ("status x --watch -q", "--watch never ends, so it gives no status; leave out -q"),
     // Options that are cut short, belong to other commands, or do not exist.
     ("run x --once -- true", "'--once'; --once-per?"),
+    (
+        "run x --once-per 200d -- true",
+        "invalid value '200d' for '--once-per <P>': P is hour, day, week, month, or a duration from 1s to 100d",
+    ),
+    ("run x --once-per day --wait 13h -- true", "--wait 13h is more than half the period of --once-per; at most 12h"),
+    ("run x --tries 3 -- true", "--tries counts the runs of a period; add it, as in --once-per day --tries 3"),
+    ("run x --once-per day --tries 0 -- true", "invalid value '0' for '--tries <N>': not a whole number from 1 to 100"),
+    ("run x --hold-at-least 10m -- true", "'--hold-at-least'; to run at most once: --once-per day --tries 1"),
     ("run x --max 5 -- true", "'--max'; --slots?"),
     ("run x --kill 5 -- true", "'--kill'; --kill-after?"),
     ("run x --tls-c x -- true", "'--tls-c'; --tls-ca?"),

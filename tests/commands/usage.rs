@@ -131,7 +131,7 @@ fn help_fits_one_screen_and_shows_what_matters() {
     for part in [
         "redlock run backup -- ",
         "--wait 10m",
-        "-q -E 0 --wait 2h --once-per 20h --max-run 90m",
+        "--once-per day --max-run 90m",
         "--redis redis://HOST:PORT or REDLOCK_REDIS",
         "acquire",
         "status",

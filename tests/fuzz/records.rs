@@ -139,7 +139,7 @@ fn look(chance: &mut Chance, ground: &Ground) {
         "run x -s -- true",
         "run x --slots 2 -- true",
         "run x --wait 50ms -- true",
-        "run x --once-per 1h -- true",
+        "run x -n --once-per 1h --tries 2 -- true",
         "run x --newest 5 -- true",
         "acquire x --ttl 200ms --format json",
         "extend x --token TOKEN --format json",

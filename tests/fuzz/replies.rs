@@ -178,7 +178,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         "run x --ttl 500ms --wait 300ms -- sleep 0.3",
         "run x -s --wait 100ms -- true",
         "run x --slots 2 -- true",
-        "run x --once-per 1h -- true",
+        "run x -n --once-per 1h --tries 2 -- true",
         "run x --newest 5 -- true",
         "run --name x --name y -- true",
         "acquire x --ttl 1s",

@@ -1,8 +1,10 @@
 //! The history of runs, in the model of a lock. The head of log.lua says what the letters of a run mean.
 
 use super::model::{Model, RUN_ID, Scores, in_order, node};
+use redlock::lock::history::periods::is_within;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -11,6 +13,8 @@ pub(super) struct History {
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
     pub(super) visits: Scores,
+    /// Token → beginning (ms) of the runs that count for `--tries`.
+    pub(super) tries: Scores,
 }
 
 pub(super) fn number(run: &Json, name: &str) -> i64 {
@@ -58,6 +62,9 @@ impl Model {
 
     /// Deletes a run that never ran.
     pub(super) fn delete_run(&mut self, token: &str) {
+        if self.args.contains_key("tries") {
+            self.history.tries.remove(token);
+        }
         let at = self.history.log.iter().position(|run| run["t"] == token);
         at.map(|at| self.history.log.remove(at));
     }
@@ -167,16 +174,39 @@ impl Model {
 
     /// The answer `ran` to a TAKE with `--once-per`, if the last success is recent. None: this TAKE may be granted.
     pub(super) fn recent_success(&self) -> Option<Json> {
-        let (once, run) = (self.int("once")?, self.history.runs.get("once")?);
-        let visit = self.history.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
-        let came = visit.map(|last| self.ms() - last / 10);
-        let is_recent = (self.ms() - number(run, "b")).abs() < once;
-        is_recent.then(|| json!({"outcome": "ran", "success": run, "clock": self.ms().to_string(), "came": came}))
+        let run = self.history.runs.get("once")?;
+        let ran = json!({"outcome": "ran", "success": run, "clock": self.ms().to_string()});
+        self.is_within(number(run, "b")).then_some(ran)
+    }
+
+    /// The answer `tried` to a TAKE with `--tries`, if enough runs have begun lately. None: this TAKE may be granted.
+    pub(super) fn tried_enough(&self) -> Option<Json> {
+        let recent = in_order(&self.history.tries).into_iter().map(|(_, began)| began);
+        let recent: Vec<i64> = recent.filter(|began| self.is_within(*began)).collect();
+        let count = i64::try_from(recent.len()).unwrap();
+        (count >= self.int("tries")?).then(|| {
+            let (last, going) = (self.history.log.first(), self.value());
+            let (first, clock) = (recent.first().map(i64::to_string), self.ms().to_string());
+            json!({"outcome": "tried", "tries": count, "first": first, "last": last, "going": going, "clock": clock})
+        })
+    }
+
+    /// True if a run that began at this time (ms) counts for the call with `--once-per`.
+    fn is_within(&self, began: i64) -> bool {
+        let [reach, now, began] =
+            [self.int("once").unwrap_or(0), self.ms(), began].map(|ms| Duration::from_millis(ms.max(0) as u64));
+        is_within(reach, now, began)
+    }
+
+    /// Counts the run of the call's token.
+    pub(super) fn count_try(&mut self, began: i64) {
+        let token = self.token();
+        self.history.tries.insert(token, began);
     }
 
     /// The answer of runs.lua.
     pub(super) fn tell_runs(&self) -> Json {
-        let (History { log, runs, visits }, is_held) = (&self.history, self.held_claim().is_some());
+        let (History { log, runs, visits, .. }, is_held) = (&self.history, self.held_claim().is_some());
         let members = is_held.then_some(self.members.value.len());
         let most = usize::try_from(self.int("most").unwrap()).unwrap() + members.unwrap_or(1);
         let texts = &log[..most.min(log.len())];

@@ -121,6 +121,7 @@ impl Model {
             "enter" => self.enter(),
             "recreate" => self.recreate(),
             "fence" => self.fence(),
+            "try" => self.count(),
             "release" => self.release(),
             "revoke" => self.revoke(),
             "holds" => self.newest_hold(),
@@ -356,7 +357,8 @@ impl Model {
         self.set_counter(count, slot.map(|slot| slot.to_string()).as_deref());
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
         let told = ["token", "ttl", "host", "pid", "user", "label", "renewal"].map(|name| (name, self.arg(name)));
-        let once = self.arg("once").map(|_| "1".to_owned());
+        let once =
+            self.arg("once").map(|_| if self.args.contains_key("labelled") { "labelled" } else { "1" }.to_owned());
         let known = [("fence", Some(fence.to_string())), ("since", Some(since.to_string())), ("once", once)];
         let fields = told.into_iter().chain(known).filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let record = self.record_mut(&token);
@@ -529,9 +531,13 @@ impl Model {
             let clock = self.ms().to_string();
             return json!({"outcome": "superseded", "newest": newest, "clock": clock, "node": node()});
         }
-        if let (true, Some(ran)) = (self.lock.is_none(), self.recent_success()) {
+        if let Some(ran) = self.recent_success() {
             self.note_visit(2);
             return ran;
+        }
+        if let Some(tried) = self.tried_enough() {
+            self.note_visit(3);
+            return tried;
         }
         if self.lock.is_some() && held.as_ref() != Some(&claim) {
             let is_other = self.value().is_some() && (limit.is_some() || held.is_some_and(|held| held != "shared"));
@@ -750,6 +756,9 @@ impl Model {
             if self.history.log.iter().all(|run| run["t"] != token) {
                 self.begin_run(self.int("began").unwrap(), fence, self.int("slot"));
             }
+            if self.args.contains_key("tries") {
+                self.count_try(self.int("began").unwrap());
+            }
             self.raise_newest();
             let is_mine = |reserved: &Timed<String>| reserved.value == token;
             if self.held_claim().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
@@ -765,6 +774,17 @@ impl Model {
             self.add_hold(&hold);
         }
         json!({"outcome": "extended", "left": left, "holds": self.count_holds(), "node": node()})
+    }
+
+    fn count(&mut self) -> Json {
+        let token = self.token();
+        if !self.has(&token) {
+            return self.without_lease();
+        }
+        let since = self.record(&token).and_then(|record| record.get("since"));
+        let began = since.map_or(self.ms(), |since| since.parse::<i64>().unwrap() / 1000);
+        self.count_try(began);
+        json!({"outcome": "counted"})
     }
 
     fn fence(&mut self) -> Json {
@@ -949,6 +969,7 @@ impl Model {
             ("log", json!(history.log), LOG_MS),
             ("runs", json!(history.runs), LOG_MS),
             ("visits", texts(&history.visits), LOG_MS),
+            ("tries", texts(&history.tries), LOG_MS),
         ];
         let lists = lists.into_iter().filter(|(_, list, _)| ![json!({}), json!([]), json!("")].contains(list));
         let record = |(token, record): (&String, &Timed<Record>)| {

@@ -27,19 +27,24 @@ const ALL: &[Described] = &[
         34,
         "take",
         "token=NEW|NEW|NEW|HOLDER ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100|99 \
-         once:10=1|1000000 newest:20=1|2|3 earlier:15=TOKEN seen:25=TOKEN seen_run_id=another|another|this seen_left=0|700000 \
-         seen_fence=NUMBER seen_claim=CLAIM seen_slot:20=0|1",
+         once:15=1|5000|1000000 labelled:30=1 newest:20=1|2|3 earlier:15=TOKEN seen:25=TOKEN seen_run_id=another|another|this seen_left=0|700000 \
+         seen_fence=NUMBER seen_claim=CLAIM seen_slot:20=0|1 tries:20=1|2",
     ),
-    (18, "release", "token=TOKEN hold:60=base|base|h1|h2|0 run:75=END unused:8=1 final:40=1 run_id:50=another|this"),
-    (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN"),
+    (
+        18,
+        "release",
+        "token=TOKEN hold:60=base|base|h1|h2|0 run:75=END unused:8=1 tries:30=1 final:40=1 run_id:50=another|this",
+    ),
+    (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN tries:30=1"),
     (8, "extend", "token=TOKEN ttl:50=TTL default=150000 hold:50=base|h1|h2|h3|0 renew:40=1"),
     (7, "enter", "token=TOKEN ttl:50=TTL default=150000 hold=base|h1|h2|h3|0"),
     (5, "fence", "token=TOKEN fence=NUMBER"),
+    (4, "try", "token=TOKEN"),
     (
         6,
         "recreate",
         "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id:95=this|this|this|another alone:50=1 hold:60=base|h1|h2 held:50=1 \
-         began=BEGAN once:30=1 newest:30=1|2|3",
+         began=BEGAN tries:30=1 once:30=1 newest:30=1|2|3",
     ),
     (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
     (2, "holds", "token=TOKEN"),

@@ -13,6 +13,7 @@ mod queue;
 mod release;
 mod search;
 mod tokens;
+mod tries;
 
 use lease::{Bounds, Claim, Held, Without, without};
 use redlock::lock::votes::{fencing, quorum, recreate};

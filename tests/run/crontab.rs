@@ -17,8 +17,12 @@ use std::time::{Duration, Instant};
 /// Two hours become twenty seconds.
 const SHRINKAGE: u32 = 360;
 
-/// A word of a command line; a duration in hours or minutes is shortened for the tests.
+/// The check in the morning, shortened too. All three hosts have the name of this machine, and count as one host.
+const MORNING: &str = "./redlock status backup --ran-within 50s --min-hosts 1";
+
+/// A word of a command line; a duration in hours or minutes, and a day, is shortened for the tests.
 fn shortened(word: &str) -> String {
+    let word = if word == "day" { "24h" } else { word };
     let is_duration = word.ends_with(['h', 'm']) && word.starts_with(|c: char| c.is_ascii_digit());
     match humantime::parse_duration(word) {
         Ok(time) if is_duration => format!("{}ms", (time / SHRINKAGE).as_millis()),
@@ -26,9 +30,9 @@ fn shortened(word: &str) -> String {
     }
 }
 
-/// README's crontab whose hosts wait in line.
+/// README's crontab for the night.
 pub(crate) fn crontab() -> String {
-    let is_it = |block: &Block| block.language == "crontab" && block.text.contains("--wait");
+    let is_it = |block: &Block| block.language == "crontab" && block.text.contains("--max-run");
     blocks().into_iter().find(is_it).expect("a crontab in README").text
 }
 
@@ -36,8 +40,8 @@ pub(crate) fn crontab() -> String {
 struct Night {
     redis: Vec<Redis>,
     directory: Arc<Directory>,
-    /// The two calls of the crontab: the call at night, and the call in the morning.
-    lines: [String; 2],
+    /// The call of the crontab.
+    line: String,
 }
 
 impl Night {
@@ -58,33 +62,22 @@ impl Night {
         symlink(env!("CARGO_BIN_EXE_redlock"), directory.path().join("redlock")).unwrap();
         fs::write(directory.path().join("plan"), plan.join("\n") + "\n").unwrap();
         let crontab = crontab();
-        let jobs: Vec<String> = crontab
-            .lines()
-            .filter(|line| line.contains("/redlock "))
-            .map(|line| {
-                let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
-                // All three hosts have the name of this machine, and count as one host.
-                let words = words.replace("--min-hosts 30", "--min-hosts 1");
-                words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
-            })
-            .collect();
-        Night {
-            redis: (0..masters).map(|_| Redis::durable()).collect(),
-            directory,
-            lines: jobs.try_into().expect("two lines"),
-        }
+        let line = crontab.lines().find(|line| line.contains("/redlock ")).expect("a job");
+        let line = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
+        let line =
+            line.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1);
+        Night { redis: (0..masters).map(|_| Redis::durable()).collect(), directory, line }
     }
 
-    /// A line of the crontab, as cron calls it.
-    fn line(&self, line: &str) -> Test {
+    /// A line, as cron calls it.
+    fn call(&self, line: &str) -> Test {
         let test = Test::sh(&self.redis, line).in_directory(&self.directory).env("PATH", "/usr/bin:/bin");
         test.within(Duration::from_secs(60))
     }
 
     /// The night falls: starts all hosts at the same second.
     fn falls(&self) -> Vec<Running> {
-        let host =
-            |number: u32| self.line(&self.lines[0]).env("HOST", number.to_string()).any_end().stderr(any()).spawn();
+        let host = |number: u32| self.call(&self.line).env("HOST", number.to_string()).any_end().stderr(any()).spawn();
         (1..=3).map(host).collect()
     }
 
@@ -125,7 +118,7 @@ impl Night {
     /// The crontab's call for the morning ends with this status, and says this.
     #[track_caller]
     fn dawns(&self, status: i32, said: &str) {
-        self.line(&self.lines[1]).status(status).stdout(like(format!("\"backup\" {said}\n"))).run();
+        self.call(MORNING).status(status).stdout(like(format!("\"backup\" {said}\n"))).run();
     }
 }
 
@@ -143,7 +136,7 @@ fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
             _ => night.dawns(1, "has not succeeded within 50s: no success is known; last run, <duration> ago: exit 1"),
         }
         // A host whose clock is late runs the job only if no host has succeeded.
-        let late = night.line(&night.lines[0]).env("HOST", "late").run();
+        let late = night.call(&night.line).env("HOST", "late").run();
         assert!(late.elapsed < SOON);
         assert_eq!(night.noted("successes").len(), 1);
         night.dawns(0, SUCCESS);
@@ -214,7 +207,7 @@ fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
     night.redis[0].kill();
     let mail = (69, "redlock: \"backup\" did not run: <node> is unreachable <any>\n");
     night.ends(night.falls(), &[mail; 3], 0, 0);
-    let morning = night.line(&night.lines[1]).status(69);
+    let morning = night.call(MORNING).status(69);
     morning.stderr(like("redlock: \"backup\": <node> is unreachable <any>\n")).run();
     night.redis[0].restart();
     let said = "no success is known; <node> was started <duration> ago; and no host is known to have come";
@@ -224,7 +217,7 @@ fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
 /// The number that stands before these words in README's list of what the crontab costs.
 fn price(words: &str) -> f64 {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let list = readme.split_once("* **29 hosts that wait for two hours**").expect("what waiting costs").1;
+    let list = readme.split_once("**29 hosts that wait for two hours**").expect("what waiting costs").1;
     let list = list.split_once("\n\n").unwrap().0.split_whitespace().collect::<Vec<_>>().join(" ");
     let before = list.split_once(words).unwrap_or_else(|| panic!("{words} in {list}")).0;
     before.rsplit(' ').find(|word| !word.is_empty()).unwrap().parse().unwrap()
@@ -235,11 +228,12 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
     let night = Night::new(&["sleep 1000"]);
     let memory = || night.redis[0].info("used_memory").parse::<f64>().unwrap();
     let empty = memory();
-    let line = night.lines[0]
-        .replace("--wait 20000ms", "--wait 2h")
+    let line = night
+        .line
+        .replace("--once-per 240000ms", "--once-per day")
         .replace("--max-run 15000ms ", "")
         .replace("--ttl 5s ", "");
-    let host = |_| night.line(&line).env("HOST", "any").any_end().stderr(any()).spawn();
+    let host = |_| night.call(&line).env("HOST", "any").any_end().stderr(any()).spawn();
     let hosts: Vec<Running> = (0..30).map(host).collect();
     eventually(SOON * 3, "29 wait", || Line::listeners(&night.redis[0]) == 29);
     let counts = || {

@@ -1,7 +1,7 @@
 -- Finds a run in the log. A run is a JSON object; each value is a text, as Lua would cut the digits of large numbers:
 --   t token, b began (ms since 1970 by this server's clock), f fencing token, i slot, h host, p pid, u user, l label,
 --   w waited (ms)
---   q: set if the run has --once-per
+--   q: set if the run has --once-per; g: set if its call names its label, too
 --   a: set if acquire took the lease
 --   n: the number of runs that the log keeps, if not 20
 -- With its end, a run also has d (duration, ms), and an outcome: x (exit status), s (signal) or o (another outcome). y
@@ -33,8 +33,9 @@ local function find_run(token)
   end
 end
 
--- Deletes the run of this token, under which nothing ran.
+-- Deletes the run of this token, under which nothing ran. It was no try either.
 local function forget_run(token)
+  if ARG.tries then redis.pcall('ZREM', BASE .. 'tries', token) end
   local _, text = find_run(token)
   if text then redis.call('LREM', LOG, 1, text) end
 end

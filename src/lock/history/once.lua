@@ -1,17 +1,29 @@
--- needs visits
--- Answers a call with --once-per. RUNS is read before the script writes anything: if the read fails, the script fails,
--- and the node has no vote.
+-- Answers a call with --once-per. RUNS and TRIES are read before the script writes anything: if a read fails, the script
+-- fails, and the node has no vote.
 local once = ARG.once and redis.call('HGET', RUNS, 'once')
+local tries = ARG.tries and redis.call('ZRANGE', BASE .. 'tries', 0, -1, 'WITHSCORES') or {}
 
--- The answer `ran`, if the last success with --once-per began within ARG.once ms of now. A run that begins less than
--- ARG.once ms after now counts, too, since the server's clock may have been set back.
+-- True if a run that began at this time is less than ARG.once ms away. A run that begins less than ARG.once ms after now
+-- counts, too, since the server's clock may have been set back.
+local function is_within(began)
+  return math.abs(now - began) < tonumber(ARG.once or 0)
+end
+
+-- The answer `ran`, if the last success with --once-per is within ARG.once.
 local function recent_success()
   if not once then return nil end
   local is_read, run = pcall(cjson.decode, once)
   local began = is_read and type(run) == 'table' and tonumber(run.b)
     or error('WRONGTYPE ' .. RUNS .. ' has no time of the last success')
-  if math.abs(now - began) >= tonumber(ARG.once) then return nil end
-  local last = not ARG.waiter and redis.pcall('ZSCORE', VISITS, ARG.host)
-  local came = type(last) == 'string' and now - math.floor(last / 10) or nil
-  return {success = once, clock = ms, came = came}
+  return is_within(began) and {success = once, clock = ms}
+end
+
+-- The answer `tried`, if ARG.tries runs that were counted are within ARG.once.
+local function tried_enough()
+  local count, first = 0, nil
+  for i = 2, #tries, 2 do
+    if is_within(tries[i]) then count, first = count + 1, first or tries[i] end
+  end
+  if not ARG.tries or count < tonumber(ARG.tries) then return nil end
+  return {tries = count, first = first, last = redis.call('LRANGE', LOG, 0, 0)[1], going = value, clock = ms}
 end

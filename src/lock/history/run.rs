@@ -5,6 +5,8 @@ use crate::lock::terms::holder::{date, ms};
 use crate::lock::terms::owner::Owner;
 use crate::lock::terms::token;
 use crate::sys::clock::Boot;
+use crate::sys::signals;
+use crate::text::safe;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -68,6 +70,9 @@ pub(crate) struct Run {
     /// whether the lease had run out, so the nodes decide how the run ended.
     #[serde(skip)]
     pub(super) is_acquired: bool,
+    /// True if the call with `--once-per` named its label.
+    #[serde(skip)]
+    pub(in crate::lock) has_label: bool,
 }
 
 /// How a run ended; `Running` if the run goes on.
@@ -159,20 +164,29 @@ impl RunOutcome {
     }
 }
 
+/// A text as the history keeps it.
+fn short(text: &Option<String>, most: usize) -> String {
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect()
+}
+
+pub(in crate::lock) fn kept_label(label: &Option<String>) -> String {
+    short(label, 40)
+}
+
 /// What redlock knows of a run when it requests the lease. The server adds the rest, and the release adds the end.
 /// None if the request asks for no trace in the log (`log` is zero).
 pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<Entry> {
-    let Request { owner, once_per, log, is_acquired, .. } = request;
-    let shown = |c: char| if c.is_control() { '?' } else { c };
-    let short = |text: &Option<String>, most| text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect();
+    let Request { owner, once_per, has_label, log, is_acquired, .. } = request;
     let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
     let fields = [
         ("h", short(&owner.host, 60)),
         ("p", owner.pid.map_or_else(String::new, |pid| pid.to_string())),
         ("u", short(&owner.user, 32)),
-        ("l", short(&owner.label, 40)),
+        ("l", kept_label(&owner.label)),
         ("w", some(waited.as_millis() > 0, waited.as_millis())),
         ("q", some(once_per.is_some(), 1)),
+        ("g", some(once_per.is_some() && *has_label, 1)),
         ("a", some(*is_acquired, 1)),
         ("n", some(*log != KEPT, (*log).into())),
     ];
@@ -228,6 +242,7 @@ impl Run {
             now,
             kept: number("n").unwrap_or(KEPT),
             is_acquired: part("a").is_some(),
+            has_label: part("g").is_some(),
         };
         run.duration = run.began_ago().filter(|_| outcome == RunOutcome::Running);
         if let Some(ended) = ended {
@@ -276,6 +291,25 @@ impl Run {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
+    /// The outcome in a few words; `running` for a run that goes on.
+    pub(crate) fn result(&self) -> String {
+        match (self.outcome, self.status, self.signal) {
+            (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),
+            (RunOutcome::Signaled, _, Some(signal)) => signals::name(signal.into()),
+            (RunOutcome::Exited | RunOutcome::Signaled, ..) => "ended".to_owned(),
+            (RunOutcome::Lost, ..) => "lease lost".to_owned(),
+            (RunOutcome::TooLong, ..) => "--max-run".to_owned(),
+            (RunOutcome::Revoked, ..) => match &self.revoked_by {
+                Some(by) => format!("revoked by {}", safe(by)),
+                None => "revoked".to_owned(),
+            },
+            (RunOutcome::Released, ..) => "released".to_owned(),
+            (RunOutcome::Expired, ..) => "lease ran out".to_owned(),
+            (RunOutcome::Running, ..) => "running".to_owned(),
+            (RunOutcome::Unreadable, ..) => "cannot be read".to_owned(),
+        }
+    }
+
     /// True if the outcome is [`RunOutcome::Exited`], with status 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
@@ -296,6 +330,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::lock::Reenter;
+    use crate::lock::history::periods::OncePer;
 
     fn run(end: &str) -> Run {
         let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
@@ -316,7 +351,9 @@ mod tests {
             reenter: Reenter::No,
             noted: false,
             is_acquired: false,
+            called: Boot::now(),
             once_per,
+            has_label: true,
             newest: None,
             log,
         };
@@ -324,8 +361,9 @@ mod tests {
         let text = |request: &Request, waited| entry(request, waited).map(|entry| json(&entry));
         let usual = text(&request(KEPT, None), Duration::ZERO);
         assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
-        let rare = text(&request(5, Some(ttl)), Duration::from_millis(7));
-        assert_eq!(rare, Some(format!(r#"{{"h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
+        let once = OncePer { period: ttl, wait: None, tries: None };
+        let rare = text(&request(5, Some(once)), Duration::from_millis(7));
+        assert_eq!(rare, Some(format!(r#"{{"g":"1","h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
         let acquired = text(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
         assert_eq!(acquired, Some(format!(r#"{{"a":"1","h":"{host}","p":"42","u":"a?\"b"}}"#)));
         assert_eq!(text(&request(0, None), Duration::ZERO), None);

@@ -1,4 +1,4 @@
-//! The hosts that came to a lock, and the period of their visits. visits.lua notes the visits; runs.lua reports them.
+//! The hosts that came to a lock. visits.lua notes the visits; runs.lua reports them.
 
 use crate::lock::history::run::{FUTURE, Run};
 use crate::lock::terms::holder::date;
@@ -11,9 +11,6 @@ use std::time::Duration;
 
 /// The number of hosts that a lock remembers. visits.lua has the same number.
 const HOSTS: usize = 100;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// The result of a host's visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,37 +112,6 @@ fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option
     runs.iter().find(|run| visit.is_of(run))
 }
 
-/// The period of a host's visits, if `once_per` is so near to this period that some runs are left out; else None.
-/// `began_ago`: how long ago the run began whose success turns the host away. `came_before`: how long ago the host's
-/// previous visit was. A time is near to `once_per` if the two differ by at most a quarter of `once_per`. (Daylight
-/// saving time makes a day an hour longer or shorter.)
-pub(in crate::lock) fn period_left_out(
-    began_ago: Duration,
-    came_before: Duration,
-    once_per: Duration,
-) -> Option<Duration> {
-    let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
-    let period = rounded(came_before);
-    (is_near(began_ago) && is_near(came_before) && shorter(period) < once_per).then_some(period)
-}
-
-/// The `--once-per` that redlock advises for this period, in whole seconds.
-pub(crate) fn shorter(period: Duration) -> Duration {
-    Duration::from_secs((period * 5 / 6).as_secs().max(1))
-}
-
-/// The period of a crontab, rounded from the time between two calls. Cron's calls come a second or two late, but cron's
-/// periods are whole minutes. So a time from 90 s on becomes whole minutes. A shorter time becomes whole seconds or ms.
-fn rounded(time: Duration) -> Duration {
-    let grain = match time {
-        _ if time >= MINUTE * 3 / 2 => MINUTE,
-        _ if time >= SECOND * 3 / 2 => SECOND,
-        _ => SECOND / 1000,
-    };
-    let count = (time + grain / 2).as_millis() / grain.as_millis();
-    grain * u32::try_from(count).unwrap_or(u32::MAX)
-}
-
 fn at<S: Serializer>(came: &Duration, to: S) -> Result<S::Ok, S::Error> {
     date(&Some(*came), to)
 }
@@ -153,136 +119,6 @@ fn at<S: Serializer>(came: &Duration, to: S) -> Result<S::Ok, S::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HOUR: Duration = Duration::from_secs(3600);
-    const DAY: Duration = Duration::from_secs(24 * 3600);
-
-    /// A crontab on some hosts: the times of its calls, and its `--once-per`.
-    struct Crontab {
-        due: Vec<Duration>,
-        once_per: Duration,
-        /// From time to time each host is off, for this long; zero: no host is ever off.
-        off: Duration,
-    }
-
-    /// The next random number below `limit`.
-    fn chance(seed: &mut u32, limit: u32) -> u32 {
-        *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (*seed >> 8) % limit
-    }
-
-    impl Crontab {
-        /// Calls during three years, at these times of day. Only days for which `is_meant` is true have calls.
-        fn new(times: &[Duration], is_meant: fn(u32) -> bool, once_per: Duration) -> Crontab {
-            let due = (0..3 * 365)
-                .filter(|&day| is_meant(day))
-                .flat_map(|day| times.iter().map(move |time| DAY * day + *time));
-            Crontab { due: due.collect(), once_per, off: Duration::ZERO }
-        }
-
-        fn every(period: Duration, days: u32, once_per: Duration) -> Crontab {
-            let calls = u32::try_from((DAY * days).as_millis() / period.as_millis()).expect("small");
-            Crontab { due: (0..calls).map(|call| period * call).collect(), once_per, off: Duration::ZERO }
-        }
-
-        fn is_off(&self, host: usize, now: Duration) -> bool {
-            let cycle = (self.off * 40).as_millis().max(1);
-            let shift = DAY.as_millis() * 7 * host as u128;
-            (now.as_millis() + shift) % cycle < self.off.as_millis()
-        }
-
-        /// Simulates every call of every host. Returns the number of runs, and the periods that are told.
-        fn simulate(&self, hosts: usize) -> (u32, Vec<Duration>) {
-            let (mut seed, mut runs, mut told) = (35, 0, Vec::new());
-            let (mut success, mut visits) = (None, vec![None; hosts]);
-            for due in &self.due {
-                // The clocks of the hosts differ, and cron is late by up to a second.
-                let mut calls: Vec<(Duration, usize)> =
-                    (0..hosts).map(|host| (*due + SECOND / 1000 * chance(&mut seed, 1_500), host)).collect();
-                calls.sort_unstable();
-                for (now, host) in calls {
-                    if self.is_off(host, now) {
-                        continue;
-                    }
-                    let ago = |time: Duration| now - time;
-                    match success.map(ago).filter(|ago| *ago < self.once_per) {
-                        Some(began_ago) => {
-                            let before: Option<Duration> = visits[host];
-                            told.extend(
-                                before.and_then(|before| period_left_out(began_ago, ago(before), self.once_per)),
-                            );
-                        }
-                        None => {
-                            runs += 1;
-                            success = Some(now);
-                        }
-                    }
-                    visits[host] = Some(now);
-                }
-            }
-            (runs, told)
-        }
-    }
-
-    #[test]
-    fn a_crontab_whose_once_per_is_shorter_than_its_period_is_told_nothing() {
-        let (night, hours) = ([HOUR * 3], |hours: u32| HOUR * hours);
-        let crontabs = [
-            ("each night", Crontab::new(&night, |_| true, hours(20)), 1_000),
-            ("Monday to Friday", Crontab::new(&night, |day| day % 7 < 5, hours(20)), 700),
-            ("each week", Crontab::new(&night, |day| day % 7 == 0, hours(20)), 150),
-            ("each week, by its own rule", Crontab::new(&night, |day| day % 7 == 0, hours(140)), 150),
-            ("twice a day", Crontab::new(&[HOUR * 3, HOUR * 15], |_| true, hours(10)), 2_000),
-            ("twice a day, for one success", Crontab::new(&[HOUR * 3, HOUR * 15], |_| true, hours(20)), 1_000),
-            ("each hour, for one success a day", Crontab::every(HOUR, 1_000, hours(24)), 900),
-            ("each five minutes, for one an hour", Crontab::every(MINUTE * 5, 200, HOUR), 4_000),
-        ];
-        for (what, crontab, least) in crontabs {
-            for hosts in [1, 2, 30] {
-                // Each host is off for no time, for a third of `--once-per`, or for five days. An outage of nearly a
-                // day is not tried: it would make an hourly crontab look like a daily one, once.
-                for off in [Duration::ZERO, crontab.once_per / 3, DAY * 5] {
-                    let (runs, told) =
-                        Crontab { off, ..Crontab { due: crontab.due.clone(), ..crontab } }.simulate(hosts);
-                    assert_eq!(told, [], "{what}, {hosts} hosts");
-                    assert!(runs > least || !off.is_zero() || hosts == 1, "{what}, {hosts} hosts: {runs} runs");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_once_per_as_long_as_the_period_is_told_with_one_that_is_not() {
-        let (night, workdays): (_, fn(u32) -> bool) = ([HOUR * 3], |day| day % 7 < 5);
-        let crontabs = [
-            ("each night", Crontab::new(&night, |_| true, HOUR * 24), HOUR * 24),
-            ("Monday to Friday", Crontab::new(&night, workdays, HOUR * 24), HOUR * 24),
-            ("each night, 23h", Crontab::new(&night, |_| true, HOUR * 24 + HOUR / 2), HOUR * 24),
-            ("each hour", Crontab::every(HOUR, 100, HOUR), HOUR),
-            ("each five minutes", Crontab::every(MINUTE * 5, 20, MINUTE * 5), MINUTE * 5),
-            ("each week", Crontab::new(&night, |day| day % 7 == 0, DAY * 7), DAY * 7),
-        ];
-        for (what, crontab, period) in crontabs {
-            for hosts in [1, 3] {
-                let (runs, told) = crontab.simulate(hosts);
-                let missed = crontab.due.len() as u32 - runs;
-                assert!(missed > 5 && told.len() as u32 * 2 > missed, "{what}, {hosts}: {} of {missed}", told.len());
-                assert!(told.iter().all(|told| *told == period), "{what}, {hosts}: {told:?}");
-                let mended = Crontab { once_per: shorter(period), due: crontab.due.clone(), ..crontab };
-                assert_eq!(mended.simulate(hosts).1, [], "{what}");
-            }
-        }
-        // The durations that redlock advises are easy to type.
-        assert_eq!([HOUR * 24, SECOND * 4, SECOND].map(shorter), [HOUR * 20, SECOND * 3, SECOND]);
-    }
-
-    #[test]
-    fn near_means_between_three_and_five_quarters() {
-        let is_told = |began: u32, came: u32| period_left_out(HOUR * began, HOUR * came, HOUR * 24).is_some();
-        assert!(is_told(18, 18) && is_told(30, 28) && is_told(24, 24));
-        assert!(!is_told(17, 24) && !is_told(31, 24) && !is_told(24, 17) && !is_told(24, 31));
-        assert!(!is_told(24, 29), "24h is short enough for a period of 29h");
-    }
 
     fn visit(host: &str, came: u64, met: Met, clock: u64) -> Visit {
         let [came, now] = [came, clock].map(Duration::from_secs);

@@ -23,7 +23,7 @@ impl Lock {
     /// call ends with this error. A failed call leaves neither a lease nor a position in line on a node that answers.
     ///
     /// # Errors
-    /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::Ran`], [`Error::Superseded`],
+    /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::NotNeeded`], [`Error::Superseded`],
     /// [`Error::GrantedTooLate`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when the lease to re-enter has ended;
     /// [`Error::Usage`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
@@ -32,7 +32,7 @@ impl Lock {
         notify: &mut dyn FnMut(&WaitReport),
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
-        let mut traces = Traces::new(self.locks.nodes.len());
+        let mut traces = Traces::new(self.locks.nodes.len(), request.tries().is_some());
         let (acquired, patience) = tokio::select! {
             biased;
             error = interrupted => (Err(error), UNDO_TIMEOUT),
@@ -62,8 +62,11 @@ impl Lock {
                 return Ok(*lease);
             }
             // A call that is part of the holder's job would wait in line for itself.
-            Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {
+            Attempt::Denied(denial) if denial.by.is_held_by(&request.ancestors) => {
                 return Err(self.held_error(&denial.by, request, None));
+            }
+            Attempt::Denied(denial) if request.wait.is_zero() => {
+                return Err(self.gives_up(&denial.by, request, None, true));
             }
             Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),
             Attempt::Denied(denial) => (*denial, None),

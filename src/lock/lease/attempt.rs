@@ -4,10 +4,9 @@
 //! drop, the caller calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the
 //! same connections.
 
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::lock::history::run;
 use crate::lock::history::run::Run;
-use crate::lock::history::visits::period_left_out;
 use crate::lock::lease::newest::Newest;
 use crate::lock::lease::traces::Traces;
 use crate::lock::lease::{FRESH, Lease};
@@ -121,11 +120,12 @@ impl Lock {
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
         }
-        if let (Some((run, came_before)), Some(once_per)) = (ran(&answers), request.once_per) {
-            let period = run.began_ago().zip(came_before);
-            let period = period.and_then(|(began_ago, before)| period_left_out(began_ago, before, once_per));
-            let run = Box::new(run);
-            return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per, period });
+        if let Some(reason) = not_needed(&answers) {
+            let unlike = match &reason {
+                Reason::Ran(run) => request.unlike(&run.owner.label, run.has_label),
+                _ => None,
+            };
+            return Attempt::Failure(Error::NotNeeded { name: self.name.clone(), by: Box::new(reason), unlike });
         }
         let superseded = Newest::largest(&answers);
         let votes = self.votes(answers);
@@ -185,7 +185,9 @@ impl Lock {
             .time("renewal", request.is_renewed_by_none().then_some(Duration::ZERO))
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
-            .time("once", request.once_per)
+            .time("once", request.looks_back())
+            .flag("labelled", request.has_label)
+            .with_some("tries", request.tries())
             .with_some("newest", request.newest)
             .with_some("entry", run::entry(request, traces.waited()).as_ref().map(run::json));
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
@@ -215,6 +217,11 @@ impl Lock {
         let fence = fencing::vote(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
             && let Err(attempt) = self.raise(&token, slot, &fence).await
+        {
+            return attempt;
+        }
+        if request.tries().is_some()
+            && let Err(attempt) = self.count_try(&token).await
         {
             return attempt;
         }
@@ -256,6 +263,23 @@ impl Lock {
             // A node has refused: its counter is larger than the fencing token, or it no longer has the lease. The
             // caller tries again.
             (raised, said) if said > raised => Err(Attempt::split()),
+            _ => Err(Attempt::Failure(self.no_quorum(&answers))),
+        }
+    }
+
+    /// Counts the run for `--tries`, before its command starts. Returns once a quorum has noted it.
+    ///
+    /// # Errors
+    /// The result of the try, if too few nodes note the run. Then the try is undone, and counts for nothing.
+    async fn count_try(&mut self, token: &str) -> Result<(), Attempt> {
+        let (call, quorum) = (self.call(&scripts::TRY, Args::default().with("token", token)), self.locks.quorum());
+        let counted = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == Outcome::Counted);
+        let enough = |answers: &Answers<Answer>| if counted(answers) >= quorum { Boot::now() } else { Boot::NEVER };
+        let answers = self.locks.nodes.ask_apart(|_| Some(&call), self.locks.nodes.deadline(), enough).await;
+        match counted(&answers) {
+            counted if counted >= quorum => Ok(()),
+            // The lease is lost already. The caller tries again.
+            _ if answers.is_denied(|answer| answer.outcome == Outcome::Counted) => Err(Attempt::split()),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
     }
@@ -319,8 +343,8 @@ fn freshly_started<'a>(grants: impl Iterator<Item = &'a Answer>, nodes: usize) -
 /// call has `--once-per`.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
-        _ if ran(answers).is_some() => Some(Duration::ZERO),
-        // With --once-per, wait for all nodes: any may know of a success.
+        _ if not_needed(answers).is_some() => Some(Duration::ZERO),
+        // With --once-per, wait for all nodes: any may know of a success, or of a run that counts for --tries.
         Verdict::Yes if is_once => None,
         Verdict::Yes => Some(straggler_wait_once_granted(start, answers)),
         _ if Newest::largest(answers).is_some() => Some(Duration::ZERO),
@@ -330,12 +354,18 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The recent success that makes a node refuse this take. None if no node refuses because of a success. The second
-/// value is the time since the host's previous visit, if the node tells this time.
-fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
-    let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
-    let run = Run::read(take.text("success")?, &[], take.get("clock").as_time());
-    Some((run, take.get("came").as_time()))
+/// The recent success, or the number of runs, that makes a node refuse this take. None if no node refuses so: the word
+/// of one node is enough.
+fn not_needed(answers: &Answers<Answer>) -> Option<Reason> {
+    let refusal = |is: Outcome| answers.replies().find(|take| take.outcome == is);
+    if let Some(take) = refusal(Outcome::Ran) {
+        return Some(Reason::Ran(Run::read(take.text("success")?, &[], take.get("clock").as_time())));
+    }
+    let take = refusal(Outcome::Tried)?;
+    let clock = take.get("clock").as_time();
+    let ago = clock.zip(take.get("first").as_time()).map(|(clock, first)| clock.saturating_sub(first));
+    let last = take.text("last").map(|text| Run::read(text, take.text("going").as_slice(), clock));
+    Some(Reason::Tried { times: take.count("tries"), ago, last })
 }
 
 /// True if the answers explain why no quorum is left: too many nodes refuse because of others, or too many nodes have

@@ -55,6 +55,10 @@ pub(crate) struct Lease {
     pub(super) began: Vec<Option<u64>>,
     /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
+    /// True if the run counts for `--tries`.
+    pub(super) is_counted: bool,
+    /// True if the call names its label.
+    pub(super) has_label: bool,
     /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,
     /// With `newest`, at the grant: the time since a node was started, if this was less than [`FRESH`] ago, and no quorum of
@@ -86,6 +90,8 @@ impl Lease {
             entry: run::entry(request, Duration::ZERO),
             began: vec![None; nodes],
             is_once: request.once_per.is_some(),
+            is_counted: request.tries().is_some(),
+            has_label: request.has_label,
             newest: request.newest,
             fresh: None,
             backing: vec![Backing::default(); nodes],
@@ -144,6 +150,7 @@ impl Lease {
         let Some(end) = end else { return args };
         args.with_some("run_id", self.backing[node].run.as_ref())
             .flag("unused", end.outcome.is_none())
+            .flag("tries", self.is_counted)
             .with_some("run", self.ended(node, end))
     }
 

@@ -166,6 +166,8 @@ impl Lock {
             .time("held", lease.since.elapsed())
             .with_some("began", lease.began(node))
             .flag("once", lease.is_once)
+            .flag("labelled", lease.has_label)
+            .flag("tries", lease.is_counted)
             .with_some("entry", lease.entry.as_ref().map(run::json))
             .with_some("newest", lease.newest);
         self.call(&scripts::RECREATE, args).in_order()

@@ -44,14 +44,16 @@ pub(in crate::lock) struct Traces {
     earlier: Vec<Vec<String>>,
     /// The hold that was added to a lease: the token of the lease, and the id of the hold.
     pub(super) hold: Option<(String, String)>,
+    /// True if a try that was granted may have been counted for `--tries`.
+    counted: bool,
     /// The time at which the first try began.
     began: Option<Boot>,
 }
 
 impl Traces {
-    pub(super) fn new(nodes: usize) -> Traces {
+    pub(super) fn new(nodes: usize, counted: bool) -> Traces {
         let (may_have_it, earlier) = (vec![false; nodes], vec![Vec::new(); nodes]);
-        Traces { may_have_it, earlier, began: Some(Boot::now()), ..Traces::default() }
+        Traces { may_have_it, earlier, counted, began: Some(Boot::now()), ..Traces::default() }
     }
 
     /// The time since the first try began.
@@ -93,6 +95,10 @@ impl Traces {
             .with_some("ticket", ticket.as_ref())
     }
 
+    fn undo_args(&self) -> Args {
+        self.add_to(Args::default()).flag("tries", self.counted)
+    }
+
     /// Adds the tries that this node still has to undo.
     pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
         args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
@@ -108,7 +114,7 @@ impl Lock {
     /// Undoes a grant by fewer than q nodes, and keeps the position in line. Calls no waiter: a called waiter would get
     /// no quorum either.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
-        let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
+        let call = self.call(&scripts::UNDO, traces.undo_args().flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
         let answers = self.undo(calls, Boot::now() + UNDO_TIMEOUT).await;
         for (node, ..) in answers.iter() {
@@ -128,7 +134,7 @@ impl Lock {
             return;
         }
         let concerns = |node: usize| traces.waiter.is_some() || traces.may_have_it[node] || traces.has_earlier(node);
-        let args = |node| traces.add_earlier_to(traces.add_to(Args::default()), node);
+        let args = |node| traces.add_earlier_to(traces.undo_args(), node);
         let calls =
             (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).on_same_connection()));
         let calls = calls.collect();
@@ -144,7 +150,7 @@ impl Lock {
         let nodes = self.locks.nodes.len();
         let waits = traces.waiter.is_some() && nodes > 1;
         let args = |node| {
-            let args = Args::default().with_some("waiter", traces.waiter.as_ref());
+            let args = Args::default().with_some("waiter", traces.waiter.as_ref()).flag("tries", traces.counted);
             (waits || traces.has_earlier(node)).then(|| traces.add_earlier_to(args, node))
         };
         let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).on_same_connection()));

@@ -12,6 +12,7 @@ use crate::error::{Error, NamedObstacle};
 use crate::lock::lease::Lease;
 use crate::lock::lease::attempt::{Attempt, Denial, LastSeenLease};
 use crate::lock::lease::traces::{Traces, UNDO_TIMEOUT};
+use crate::lock::terms::holder::Obstacle;
 use crate::lock::terms::waiter;
 use crate::lock::{Lock, Request};
 use crate::redis::{Listeners, SubscriptionEvent};
@@ -69,8 +70,12 @@ struct InLine<'a> {
     request: &'a Request,
     notify: &'a mut dyn FnMut(&WaitReport),
     start: Boot,
-    /// The end of the wait.
+    /// The end of the wait. With `--once-per` it depends on the holder.
     end: Boot,
+    /// The time of the last look.
+    looked: Boot,
+    /// True if nobody stood before this waiter when it joined the line; None: it has not joined yet.
+    is_first: Option<bool>,
     denial: Denial,
     /// True once a look was denied, which usually puts this waiter into the line.
     queued: bool,
@@ -107,6 +112,8 @@ impl Lock {
             notify,
             start,
             end: start + request.wait,
+            looked: start,
+            is_first: None,
             denial,
             queued: false,
             look: start,
@@ -135,18 +142,17 @@ impl Lock {
         self.until_heard(&mut listeners, line.end).await?;
         line.look = line.look.min(Boot::now());
         loop {
-            if line.look.passed()
-                && !line.end.passed()
+            if (line.look.passed() && !line.end.passed() || line.needs_last_look())
                 && let Some(lease) = self.look(traces, &mut line, &mut listeners).await?
             {
                 return Ok(lease);
             }
-            if line.end.passed() {
-                let waited = Some(line.start.elapsed());
+            if line.end.passed() && !line.needs_last_look() {
+                let (waited, is_first) = (Some(line.start.elapsed()), line.is_first != Some(false));
                 return Err(line
                     .trouble
                     .take()
-                    .unwrap_or_else(|| self.held_error(&line.denial.by, line.request, waited)));
+                    .unwrap_or_else(|| self.gives_up(&line.denial.by, line.request, waited, is_first)));
             }
             tokio::select! {
                 (node, heard) = listeners.next() => line.hear(self, node, heard),
@@ -189,6 +195,7 @@ impl Lock {
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
+        line.looked = Boot::now();
         // A server that hangs prolongs the wait by LAST_LOOK at most.
         let until = line.end.max(Boot::now() + LAST_LOOK);
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
@@ -245,6 +252,19 @@ impl Lock {
 }
 
 impl InLine<'_> {
+    /// True if a call with `--once-per` has not looked since the end of its wait: the holder decides how it ends.
+    fn needs_last_look(&self) -> bool {
+        self.request.once_per.is_some() && self.end.passed() && self.looked < self.end
+    }
+
+    /// The end of the wait, as far as the last look tells. Between two runs, what was known before still counts.
+    fn end(&self) -> Boot {
+        match (self.request.once_per, &self.denial.by) {
+            (None, _) | (_, Obstacle::Reserved(_) | Obstacle::Unknown) => self.end,
+            (Some(once), by) => self.request.called + once.waits(self.request.same_period(by).is_some()),
+        }
+    }
+
     /// Records who has the lock, and this waiter's position in line. Decides when to look again.
     fn update(&mut self, denial: Denial) {
         self.queued = true;
@@ -255,6 +275,8 @@ impl InLine<'_> {
                 next_look(&denial)
             };
         self.denial = denial;
+        self.is_first = self.is_first.or(self.denial.rank.map(|rank| rank == 0));
+        self.end = self.end();
         self.remember();
     }
 
@@ -344,7 +366,6 @@ fn next_look(denial: &Denial) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::terms::holder::Obstacle;
 
     fn denial(rank: u64, left_ms: u64, by: Obstacle) -> Denial {
         Denial { by, left: Some(Duration::from_millis(left_ms)), rank: Some(rank), ..Denial::default() }

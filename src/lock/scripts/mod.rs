@@ -14,6 +14,7 @@ macro_rules! script {
 
 script!(TAKE, "take");
 script!(UNDO, "undo");
+script!(TRY, "try");
 script!(EXTEND, "extend");
 script!(ENTER, "enter");
 script!(RECREATE, "recreate");

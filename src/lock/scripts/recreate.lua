@@ -3,13 +3,14 @@
 -- ARG: token, slot (nil: the lease has none), ttl (ms: how long the lease lasts from now), fence (the lease's fencing
 --      token), host, pid, user, label, hold (the holder's hold; 'base': the hold that took the lock), held (ms: how
 --      long the holder has had the lease), entry (see take.lua), began (ms since 1970 by this server's clock: the
---      beginning of the run), once (given if the run has --once-per), run_id (of the server that answered gone; nil: INFO
+--      beginning of the run), once (given if the run has --once-per), tries (given if it
+--      counts for --tries), run_id (of the server that answered gone; nil: INFO
 --      is refused), alone (given if this is the only node), newest (see take.lua)
 -- Answers: extended (left in ms, holds, node: uptime and run_id, see keys.lua), restarted (the server's run_id is not
 --      ARG.run_id), higher (only with `alone`: the counter is larger than `fence`, since the node granted a later
 --      lease, or force ended this lease), revoked (by: user@host), other (holders)
 -- Cost: 21 calls.
--- include lease, log
+-- include lease, log, tries
 local who, _, run_id = node()
 local left, was_here = tonumber(ARG.ttl), is_held_by(ARG.token)
 if run_id ~= (ARG.run_id or '') then return answer_from_reads('restarted') end
@@ -27,6 +28,7 @@ if not was_here then
   local since, began = digits(us - held * 1000), ARG.began or digits(now - held)
   if select(2, pcall(find_run, ARG.token)) then ARG.entry = nil end -- the server has forgotten the lease alone
   -- include grant
+  if ARG.tries then pcall(count_try, began) end
   if ARG.newest then
     pcall(function()
       local superseded, raise_newest

@@ -6,6 +6,8 @@
 --      nodes; nil: the first free slot)
 --      once (ms: nothing is granted if the last successful run with --once-per began less than this ago; nil: the run
 --      does not have --once-per)
+--      labelled (given if the call names its label; with once)
+--      tries (the most runs that may begin within ARG.once; nil: any number)
 --      newest (the caller's number for --newest: nothing is granted if a larger number has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (what redlock knows of the run, see log.lua; nil: neither the run nor the visit is noted)
@@ -18,8 +20,9 @@
 --      taken (ARG.slot is taken; free: other slots, longest, node), held (holders, node, position),
 --      reserved (left: ms until the reservation ends, longest, node, position), quarantined (longest, node, position),
 --      other-claim (the holders have a claim of another kind; holders, node),
---      ran (a run has succeeded within ARG.once; success: this run, clock in ms, came: ms since the host's previous
---      visit, nil for a waiter), superseded (a larger number has come; newest: the value of NEWEST, clock in ms,
+--      ran (a run has succeeded within ARG.once; success: this run, clock in ms),
+--      tried (ARG.tries runs have begun within ARG.once; tries: how many, first: the beginning of the first, last: the run
+--      that began last, going: the value of K, clock in ms), superseded (a larger number has come; newest: the value of NEWEST, clock in ms,
 --      node)
 --      position: rank and ticket of the waiter, queued (given if this call has put the waiter in line). There is no
 --      position if the caller does not wait, or if K is a key of another type.
@@ -135,10 +138,15 @@ if not is_plain or redis.call('EXISTS', R, Q, S) > 0 then
       note_visit('3')
       return turned_away('superseded', superseded)
     end
-    local ran = value == false and recent_success()
+    local ran = recent_success()
     if ran then
       note_visit('2')
       return turned_away('ran', ran)
+    end
+    local tried = tried_enough()
+    if tried then
+      note_visit('3')
+      return turned_away('tried', tried)
     end
     if value ~= false and claim ~= ARG.claim then
       local is_other = value ~= nil and (limit or claim and claim ~= 'shared')

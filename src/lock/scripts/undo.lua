@@ -4,7 +4,8 @@
 -- A copy of the request may arrive late, and does no harm: a waiter that has left never uses its name again.
 -- ARG: token (of the take; nil: no take), waiter (the name in line; nil: the client does not wait),
 --      stay (given if the waiter stays in line), ticket (of a waiter that stays; nil: the waiter knows no ticket),
---      earlier (tokens of earlier tries to undo, see take.lua; ignored with `stay`)
+--      earlier (tokens of earlier tries to undo, see take.lua; ignored with `stay`), tries (given if they may count for
+--      --tries)
 -- Answers: done
 -- Cost: 6 calls.
 -- include line

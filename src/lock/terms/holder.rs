@@ -43,6 +43,12 @@ pub(crate) struct Holder {
     /// The name of the lease's revoker: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
+    /// True if the run has `--once-per`.
+    #[serde(skip)]
+    pub(in crate::lock) is_once: bool,
+    /// True if its call named its label.
+    #[serde(skip)]
+    pub(in crate::lock) has_label: bool,
 }
 
 /// The obstacle to a take.
@@ -118,6 +124,8 @@ impl Holder {
             lease,
             renewal,
             revoked: text("revoked"),
+            is_once: fields.has("once"),
+            has_label: fields.get("once").as_text() == Some("labelled"),
         }
     }
 

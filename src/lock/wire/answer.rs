@@ -25,6 +25,10 @@ pub(in crate::lock) enum Outcome {
     Quarantined,
     /// With `once_per`: a recent run has succeeded.
     Ran,
+    /// With `tries`: as many runs have begun.
+    Tried,
+    /// The run counts for `tries`.
+    Counted,
     /// With `newest`: a larger number has come.
     Superseded,
     /// The named lease is gone, and no other lease is in its way.

@@ -1,6 +1,6 @@
 //! One question to all nodes, and the judgement of their answers: quorum, patience, quarantine, the error for too few.
 
-use crate::error::{Error, NamedObstacle, NotOurs};
+use crate::error::{Error, NamedObstacle, NotOurs, Reason};
 use crate::lock::terms::claim::Claim;
 use crate::lock::terms::holder::Obstacle;
 use crate::lock::votes::quorum::{Tally, Verdict, quorum};
@@ -95,6 +95,24 @@ impl Lock {
     /// None: the request did not wait.
     pub(in crate::lock) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
+    }
+
+    /// The error for a call that gives up. With `--once-per` the call has nothing to do if a run of its period goes on.
+    /// `is_first`: true if nobody stood in line before this call; then it is this call that reports the holder.
+    pub(in crate::lock) fn gives_up(
+        &self,
+        by: &Obstacle,
+        request: &Request,
+        waited: Option<Duration>,
+        is_first: bool,
+    ) -> Error {
+        if let Some(holder) = request.same_period(by) {
+            let unlike = request.unlike(&holder.owner.label, holder.has_label);
+            let by = Box::new(Reason::Runs(holder.clone()));
+            return Error::NotNeeded { name: self.name.clone(), by, unlike };
+        }
+        let is_reported = request.once_per.is_some() && !is_first;
+        Error::Held(Box::new(NamedObstacle { waited, is_reported, ..self.held(by, request) }))
     }
 
     pub(in crate::lock) fn held(&self, by: &Obstacle, request: &Request) -> NamedObstacle {
