@@ -130,7 +130,7 @@ try earlier-forgotten nodes::cuts::a_waiter_does_not_stand_behind_its_own_try sr
 try large-job-late run::margins::the_more_processes src/keeper/mod.rs 's/EACH_DEATH \* u32/Duration::ZERO * u32/'
 try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/lease/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
 try history-lies chaos::on_one src/lock/history/end.lua \
-    's/local run, errors = /if ending.s then ending.s, ending.x = nil, "0" end\n  $&/'
+    's/local run, errors = /if ending.s then ending.s, ending.x = nil, "0" end\n  $&/; s/is_usual and ARG\.run or //'
 try renewal-from-answer run::margins::a_renewal src/lock/lease/renew.rs 's/sent \+ less_drift/Boot::now() + less_drift/g'
 try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
 try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/lease/traces.rs 's/\)\.on_same_connection\(\)/)/g'

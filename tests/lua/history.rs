@@ -81,8 +81,10 @@ impl Model {
             runs.retain(|field, run| !["success", "once"].contains(field) || run["t"] != token);
         }
         let at = log.iter().position(|run| run["t"] == token);
-        let mut run = at.map_or(end.clone(), |at| log[at].clone());
-        if at.is_some() && has_end(&run) {
+        // An exit or a signal, told with the beginning that the log has, replaces the text.
+        let replaces = |run: &Json| !has_end(run) && run["b"] == end["b"] && end["o"].is_null() && errors.is_none();
+        let mut run = at.map(|at| log[at].clone()).filter(|run| !replaces(run)).unwrap_or(end.clone());
+        if at.is_some_and(|at| has_end(&log[at])) {
             if !is_lost || result_of(&run) != Some("success") {
                 let failure = runs.get_mut("failure").filter(|run| run["t"] == token && run["e"].is_null());
                 failure.zip(errors).into_iter().for_each(|(failure, errors)| failure["e"] = errors);

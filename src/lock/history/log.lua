@@ -24,18 +24,10 @@ local function is_of(text, token)
 end
 
 -- Returns the position of this token's run in the log, and the run's text. Returns nothing if the log lacks the run.
--- Usually the run is the first.
 local function find_run(token)
-  for _, last in ipairs({0, LOGGED}) do
-    for i, text in ipairs(redis.call('LRANGE', LOG, 0, last)) do
-      if is_of(text, token) then return i - 1, text end
-    end
+  local first = redis.call('LINDEX', LOG, 0) -- usually this run
+  if is_of(first, token) then return 0, first end
+  for i, text in ipairs(redis.call('LRANGE', LOG, 0, LOGGED)) do
+    if is_of(text, token) then return i - 1, text end
   end
-end
-
--- Deletes the run of this token, under which nothing ran. It was no try either.
-local function forget_run(token)
-  if ARG.tries then redis.pcall('ZREM', BASE .. 'tries', token) end
-  local _, text = find_run(token)
-  if text then redis.call('LREM', LOG, 1, text) end
 end

@@ -1,4 +1,4 @@
--- needs state, log
+-- needs state, forget
 -- Functions for scripts that take, free or leave the lock: they delete a lease, see which claim fits, call a waiter.
 -- Cost: hand_over makes 1 call if the line is empty, else usually 7 (EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE,
 -- PUBLISH, SET). If there is a second waiter in line, one more PUBLISH follows.

@@ -20,13 +20,12 @@ local ending = ARG.run and cjson.decode(ARG.run) or {o = 'released'}
 
 -- The history gets the end of the run. Even if the log cannot be written, a success for --once-per is noted.
 local function note_end()
-  if ARG.unused then return note('unwritten', forget_run, ARG.token) end
   note('unwritten', end_run, ARG.token, ending)
   if notes.unwritten and ending.q and succeeded(ending) then note('unnoted', note_once, ARG.run, ending.f) end
 end
 
 -- The plain case: the lease is exclusive and has one hold, its job has ended by itself, and the line is empty.
-local is_plain = value == ARG.token and ending.b and ending.o ~= 'lost' and not ARG.note and (ARG.hold or 'base') == 'base'
+local is_plain = value == ARG.token and ending.b and ending.o ~= 'lost' and not (ARG.note or ARG.unused) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
   redis.call('DEL', K, L)
   note_end()
@@ -65,7 +64,9 @@ if is_held then
     drop(ARG.token)
     leave_note()
   end
-  if not hold or hold == 'base' then note_end() end
+  if not hold or hold == 'base' then
+    if ARG.unused then note('unwritten', forget_run, ARG.token) else note_end() end
+  end
   if left == 0 then hand_over() end
   notes.holds = left > 0 and left
   return answer(left > 0 and 'still-held' or 'released', notes)
@@ -80,7 +81,9 @@ local is_promised = is_outer and (value == false or claim) and redis.call('GET',
 if is_promised then redis.call('DEL', R) end
 local who, _, run_id = node()
 local is_forgotten = ending.b and not run and has_room and run_id ~= '' and run_id ~= ARG.run_id
-if ARG.final or ARG.unused or is_forgotten then
+if ARG.unused then
+  note('unwritten', forget_run, ARG.token)
+elseif ARG.final or is_forgotten then
   note_end()
 elseif run and ending.x and not ending.b then -- a release by token, after the lease ran out, can only add the status
   ending.o = 'expired'
