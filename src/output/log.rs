@@ -44,7 +44,8 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
-    let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
+    let exited = run.status.filter(|_| run.outcome == RunOutcome::Exited);
+    let result = exited.map_or_else(|| result(run), |status| format!("exit status {status}"));
     let other = match (&status.memory.last_success, &status.memory.last_failure) {
         _ if run.outcome == RunOutcome::Released => String::new(),
         (_, Some(failure)) if run.succeeded() => format!("; last failure{}", led(" ", ago(failure))),

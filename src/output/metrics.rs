@@ -25,7 +25,7 @@ const METRICS: [Metric; 14] = [
     ("last_run_duration_seconds", "How long the last run lasted.", |of| seconds(last(of)?.duration)),
     ("last_run_wait_seconds", "How long the last run had waited in line.", |of| seconds(last(of)?.waited)),
     ("last_run_exit_status", "The exit status of the last run, if its command exited.", |of| {
-        one(last(of)?.status?.into())
+        one(last(of).filter(|run| run.outcome == RunOutcome::Exited)?.status?.into())
     }),
     ("last_run_success", "1 if the last run exited with status 0, 0 if it ended in another way.", |of| {
         let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);

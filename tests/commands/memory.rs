@@ -175,6 +175,8 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
     let last = runs(&redis, "self -n 1").remove(0);
     assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
+    let text = redlock(&redis, "status self").text();
+    assert!(text.contains(", lease ran out; ") && !text.contains("exit status"), "{text}");
     // The late status does not change the time at which the run ended.
     assert!(runs(&redis, "self --since 0").is_empty());
     // A revocation stops a script. The script may still report status 0: in bash's EXIT trap, $? can be 0.
