@@ -11,11 +11,12 @@ mod messages;
 pub(crate) use killing::{Progress, Takeover};
 pub(crate) use messages::{Cause, Deadline, Order, Recipient, Report};
 
+use crate::sys::change_mask;
 use crate::sys::clock::Boot;
 use crate::sys::inherited::Inheritance;
 use crate::sys::packets::{Packet, Packets};
 use crate::sys::process::{self, Handle, NotStarted, Program, Reap};
-use crate::sys::signals::{Signals, change_mask};
+use crate::sys::signals::Signals;
 use crate::sys::stdio;
 use crate::sys::timer::Timer;
 use crate::sys::tree::{self, Root};

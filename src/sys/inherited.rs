@@ -1,7 +1,7 @@
 //! The parts of the initial state that this process changes, and restores for a child: closed standard descriptors,
 //! ignored signals, the signal mask.
 
-use super::signals::change_mask;
+use super::change_mask;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;

@@ -20,6 +20,7 @@ pub(crate) mod trust;
 pub(crate) mod wait;
 
 use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 
 /// Repeats a call that a signal interrupts: EINTR is no answer to the call.
 fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
@@ -29,4 +30,11 @@ fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> 
             result => return result,
         }
     }
+}
+
+/// Changes the signal mask of this thread, and returns the mask before. (nix's functions for threads overlook errors.)
+pub(crate) fn change_mask(how: SigmaskHow, set: &SigSet) -> nix::Result<SigSet> {
+    let mut before = SigSet::empty();
+    sigprocmask(how, Some(set), Some(&mut before))?;
+    Ok(before)
 }

@@ -1,7 +1,8 @@
 //! Starts, signals and reaps processes, and tells facts about them.
 
+use super::change_mask;
 use super::inherited::{Inheritance, dispose};
-use super::signals::{change_mask, send};
+use super::signals::send;
 use super::{host, stdio, uninterrupted};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};

@@ -1,13 +1,14 @@
 //! Signals as data: they are blocked, and read one at a time, each with its origin. [`end_by`] ends this process by a
 //! signal.
 
+use super::change_mask;
 use super::inherited::{self, was_ignored};
 use super::uninterrupted;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -85,13 +86,6 @@ pub(crate) fn not_ignored(signals: impl IntoIterator<Item = i32>) -> SigSet {
         }
         SigSet::from_sigset_t_unchecked(set.assume_init())
     }
-}
-
-/// Changes the signal mask of this thread, and returns the mask before. (nix's functions for threads overlook errors.)
-pub(crate) fn change_mask(how: SigmaskHow, set: &SigSet) -> nix::Result<SigSet> {
-    let mut before = SigSet::empty();
-    sigprocmask(how, Some(set), Some(&mut before))?;
-    Ok(before)
 }
 
 /// Runs `action` with SIGTTOU blocked in this thread: under `stty tostop`, writing to the terminal from the background
