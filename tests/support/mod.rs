@@ -46,7 +46,9 @@ pub(crate) use machine::{
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use needs::{cannot_start, needs};
 pub(crate) use network::Network;
-pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
+pub(crate) use process::{
+    Watched, alive, descendants, die_with_parent, name, send, sleeps, status_line, stopped, tagged,
+};
 pub(crate) use proxy::{Break, Mode, Proxy};
 pub(crate) use pty::Terminal;
 pub(crate) use queue::{Contenders, Line, Numbered, processor_time};

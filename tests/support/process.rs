@@ -42,6 +42,11 @@ pub(crate) fn stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
+/// True if the process sleeps, in a call that waits for something.
+pub(crate) fn sleeps(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'S')
+}
+
 /// The value behind `name` in /proc/PID/status. None: the process is gone, or no line begins with `name`.
 pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
