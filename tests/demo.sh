@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Shows in ten seconds what is different about redlock, on a Redis that it starts itself. A line that begins with $ is a
-# command as it is run; its output follows. Ends with a status other than 0 if a step does not end as announced.
+# command as it is run; its output follows. Each host of the demo is a process with a host name of its own (a UTS
+# namespace); where the machine allows none, a label stands for the name. Ends with a status other than 0 if a step does
+# not end as announced.
 #
 #     tests/demo.sh target/release/redlock
 set -u
@@ -11,13 +13,13 @@ for program in redlock redis-server redis-cli pgrep setsid; do
 done
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/redlock-demo-XXXXXX") || exit
-alice= bob=
+web1= web2=
 # shellcheck disable=SC2329 # called by the trap
 clean_up() {
     local status=$?
     trap - EXIT
     # A redlock that is killed takes its job along.
-    for pid in $alice $bob; do
+    for pid in $web1 $web2; do
         kill -9 "$pid"
         wait "$pid"
     done 2>/dev/null
@@ -38,10 +40,18 @@ export HOME=$directory
 
 bold= plain=
 [ -t 1 ] && bold=$'\e[1m' plain=$'\e[0m'
+name_host='echo "$REDLOCK_LABEL" > /proc/sys/kernel/hostname && unset REDLOCK_LABEL'
+namespace=(unshare --map-root-user --uts)
+REDLOCK_LABEL=web-1 "${namespace[@]}" sh -c "$name_host" 2> /dev/null || namespace=() name_host=:
 say() { printf '\n# %s\n' "$*"; }
 run() {
     printf '%s$ %s%s\n' "$bold" "$1" "$plain"
     eval "$1"
+}
+# Prints a line as typed on this host, and runs it there, in the background. Its messages may go to a file.
+on() {
+    printf '%s%s$ %s%s\n' "$bold" "$1" "$2" "$plain"
+    REDLOCK_LABEL=$1 "${namespace[@]}" sh -c "$name_host; exec $2" 2> "${3:-/dev/stderr}" &
 }
 must() {
     "${@:2}" && return
@@ -65,13 +75,14 @@ run "export REDLOCK_REDIS=local:$directory"
 
 # Two hosts with the same line of a crontab, at the same second.
 both() {
-    run "$1 --label web-1 $2 & $1 --label web-2 $2; wait"
+    on web-1 "$1"
+    on web-2 "$1"
+    wait
 }
-cron="redlock run --wait 1m --once-per 1h -q -E 0"
 
 say "Two hosts have the same crontab. At the same second both begin; the report is made once."
 echo 'echo "the report is made" | tee -a reports; sleep 0.4' > report
-both "$cron report" "-- sh report"
+both "redlock run report --once-per day -- sh report"
 must "the report was not made once" [ "$(grep -c . reports)" = 1 ]
 
 say "The backup fails on one host: the next in line repeats it, and cron would mail what the first has said."
@@ -81,77 +92,82 @@ sleep 0.4
 [ "$(grep -c . backups)" -gt 1 ] || { echo "disk full"; exit 1; }
 echo "the backup is made"
 END
-both "$cron backup" "-- sh backup"
+both "redlock run backup --once-per day -- sh backup"
 must "the backup was not begun twice" [ "$(grep -c . backups)" = 2 ]
 run "redlock status backup --ran-within 1h"
 must "the backup did not succeed" redlock status backup -q --ran-within 1h
 
 say "At most three downloads at a time, each with a slot of its own. The fourth waits."
 echo 'echo "slot $REDLOCK_SLOT"; sleep 0.3' > download
-run "for i in 1 2 3 4; do redlock run download -q --slots 3 --wait -- sh download & done; wait"
+for i in 1 2 3 4; do on web-$i "redlock run download -q --slots 3 --wait -- sh download"; done
+wait
 
-say "Alice deploys. Her job leaves a process in a session of its own, the kind that gets away."
-run "redlock run deploy --label alice --ttl 2s -- sh -c 'setsid sleep $nap & sleep $nap' 2> alice.log &"
-alice=$!
-# Otherwise bash would report alice's death, which the demo shows below.
-disown "$alice"
-must "alice did not get the lock" eventually grep -qs acquired alice.log
+say "web-1 deploys. Its job leaves a process in a session of its own, the kind that gets away."
+echo "setsid sleep $nap & sleep $nap" > work
+on web-1 "redlock run deploy --ttl 2s -- sh work" web-1.log
+web1=$!
+# Otherwise bash would report web-1's death, which the demo shows below.
+disown "$web1"
+must "web-1 did not get the lock" eventually grep -qs acquired web-1.log
 redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
 must "redis-server does not run" [ -n "$redis" ]
 both_run() { [ "$(pgrep -fc "^sleep $nap")" = 2 ]; }
-must "alice's job does not run" eventually both_run
+must "web-1's job does not run" eventually both_run
 
-say "Bob is turned away, and told by whom: status 75. So he waits in line."
-run "redlock run deploy --label bob -- echo 'I have it'"
+say "web-2 is turned away, and told by whom: status 75. So it waits in line."
+on web-2 "redlock run deploy -- echo 'I have it'" web-2.said
+wait $!
 status=$?
+cat web-2.said
 echo "status $status"
-must "bob was not turned away with status 75" [ $status = 75 ]
-must "the message does not name alice" grep -q '(alice)' <(redlock run deploy -- true 2>&1)
-run "redlock run deploy --label bob --ttl 2s --wait 1m -- sh -c 'echo \$\$ > bob.pid; sleep $nap' 2> bob.log &"
-bob=$!
-must "bob does not wait" eventually grep -qs waiting bob.log
+must "web-2 was not turned away with status 75" [ $status = 75 ]
+must "the message does not name web-1" grep -q '[@(]web-1' web-2.said
+echo "echo \$\$ > job.pid; exec sleep $nap" > work
+on web-2 "redlock run deploy --ttl 2s --wait 1m -- sh work" web-2.log
+web2=$!
+must "web-2 does not wait" eventually grep -qs waiting web-2.log
 run "redlock status deploy"
-must "status does not show alice" grep -q '(alice)' <(redlock status deploy)
+must "status does not show web-1" grep -q '[@(]web-1' <(redlock status deploy)
 
-say "Alice's redlock is killed, the hard way. Nothing of her job is left, and her lease runs out."
-run "kill -9 $alice; sleep 0.5; pgrep -fl '^(setsid )?sleep $nap' || echo nothing is left"
+say "web-1's redlock is killed, the hard way. Nothing of its job is left, and its lease runs out."
+run "kill -9 $web1; sleep 0.5; pgrep -fl '^(setsid )?sleep $nap' || echo nothing is left"
 killed=$(now)
-must "something of alice's job is left" [ "$(pgrep -fc "^(setsid )?sleep $nap")" = 0 ]
-alice=
+must "something of web-1's job is left" [ "$(pgrep -fc "^(setsid )?sleep $nap")" = 0 ]
+web1=
 
-say "Bob takes over, with a larger fencing token: a database can tell that whatever alice sends now comes late."
-must "bob did not take over" eventually grep -qs acquired bob.log
-run "grep -o 'fencing token [0-9]*' alice.log bob.log"
+say "web-2 takes over, with a larger fencing token: a database can tell that whatever web-1 sends now comes late."
+must "web-2 did not take over" eventually grep -qs acquired web-2.log
+run "grep -o 'fencing token [0-9]*' web-1.log web-2.log"
 fence() { grep -o 'fencing token [0-9]*' "$1" | tr -dc 0-9; }
-must "bob's fencing token is not larger" [ "$(fence bob.log)" -gt "$(fence alice.log)" ]
-must "bob waited longer than alice's lease" [ $(($(now) - killed)) -lt 2500 ]
-must "bob's job does not run" eventually test -s bob.pid
+must "web-2's fencing token is not larger" [ "$(fence web-2.log)" -gt "$(fence web-1.log)" ]
+must "web-2 waited longer than web-1's lease" [ $(($(now) - killed)) -lt 2500 ]
+must "web-2's job does not run" eventually test -s job.pid
 
-say "Now Redis hangs. Bob's lease cannot be renewed, so his job has to end before it can run out."
+say "Now Redis hangs. web-2's lease cannot be renewed, so its job has to end before it can run out."
 run "left=\$(redis-cli -s redis.sock pttl redlock:deploy); read_at=\$(now); kill -STOP $redis"
-run "while kill -0 \$(cat bob.pid) 2> gone; do sleep 0.01; done; gone_at=\$(now)"
+run "while kill -0 \$(cat job.pid) 2> gone; do sleep 0.01; done; gone_at=\$(now)"
 # shellcheck disable=SC2154 # set by the commands above
 ended=$((gone_at - read_at)) spare=$((left - gone_at + read_at))
 echo "The lease had ${left}ms left when Redis stopped. The job was gone after ${ended}ms, ${spare}ms before its end."
-must "bob's job outlived its lease" [ "$spare" -gt 0 ]
+must "web-2's job outlived its lease" [ "$spare" -gt 0 ]
 
-run "kill -CONT $redis; wait $bob"
+run "kill -CONT $redis; wait $web2"
 status=$?
-bob=
-run "tail -n 1 bob.log"
+web2=
+run "tail -n 1 web-2.log"
 echo "status $status"
-must "bob's redlock did not end with status 76" [ $status = 76 ]
-must "something of bob's job is left" [ -z "$(pgrep -f "sleep $nap")" ]
+must "web-2's redlock did not end with status 76" [ $status = 76 ]
+must "something of web-2's job is left" [ -z "$(pgrep -f "sleep $nap")" ]
 
 say "What has run here, where, for how long, and how it ended."
 run "redlock log | tee log"
 told() { must "the log has no $*" grep -q "$1.*$2" log; }
-told 'report .*(web-[12])' 'exit 0'
-told 'backup .*(web-[12])' 'exit 1'
-told 'backup .*(web-[12])' 'exit 0'
+told 'report .*[@(]web-[12]' 'exit 0'
+told 'backup .*[@(]web-[12]' 'exit 1'
+told 'backup .*[@(]web-[12]' 'exit 0'
 told 'download .*slot 2' 'exit 0'
-told 'deploy .*(alice)' 'lease ran out'
-told 'deploy .*(bob)' 'lease lost'
+told 'deploy .*[@(]web-1' 'lease ran out'
+told 'deploy .*[@(]web-2' 'lease lost'
 
 say "The same at a glance: what ran (█ or #), and what failed or was stopped (✗ or x)."
 run "redlock log --format chart --since $((SECONDS + 1))s"

@@ -16,6 +16,5 @@ fn the_demo_shows_what_it_says() {
     symlink(env!("CARGO_BIN_EXE_redlock"), directory.path().join("redlock")).unwrap();
     directory.program("grep", GREP);
     let demo = Test::of("bash").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/demo.sh"));
-    let said = like("redlock: \"deploy\" is held by <any> (alice), <any>\n");
-    demo.arg(directory.path().join("redlock")).stdout(any()).stderr(said).within(SOON * 6).run();
+    demo.arg(directory.path().join("redlock")).stdout(any()).within(SOON * 6).run();
 }
