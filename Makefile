@@ -12,7 +12,7 @@ HOMEPAGE := $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 MAINTAINER := $(shell sed -n 's/^authors = \["\(.*\)"\]/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build help demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
+.PHONY: build help demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man picture keep-release clean deps
 
 # Messages of panics name no directory of this machine. cargo does not get SOURCE_DATE_EPOCH: no crate contains the time, and `make dist`,
 # which sets the variable, would build the crates with C code again after `make build`, which does not.
@@ -124,6 +124,10 @@ load: build deps ## run thousands of processes at once; LOAD=full
 # Generates man/ and completions/ from src/cli/mod.rs, man/src/ and completions/src/.
 man: ## make man/ and completions/ from their sources
 	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
+
+# Draws README's picture from a real run of two hosts.
+picture: build deps ## draw docs/picture.svg
+	tests/picture.sh $(BINARY) docs/picture.svg
 
 # Installs what `make` has built, and builds nothing: root may have no cargo.
 install: ## install what make has built below PREFIX (/usr/local)
@@ -252,6 +256,7 @@ demo bench load: NEEDS = $(DEMO_NEEDS)
 mutants: NEEDS += patch:patch
 deb: NEEDS = dpkg-deb:dpkg
 rpm: NEEDS = rpmbuild:rpm
+picture: NEEDS = $(DEMO_NEEDS) ip:iproute2 script:bsdutils unshare:util-linux
 check-packages: NEEDS = lintian:lintian rpmlint:rpmlint
 reproducible: NEEDS = faketime:faketime
 
