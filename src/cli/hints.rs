@@ -2,10 +2,12 @@
 //! in place of clap's tips and usage.
 
 use crate::cli;
-use crate::cli::parse::{NO_DASHES, lacks, sets_apart};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
+
+/// The refusal of a `run` whose command has no `--` before it.
+pub(super) const NO_DASHES: &str = "put -- before the command: redlock run NAME -- COMMAND";
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
 /// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
@@ -119,6 +121,20 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
             format!("{}; {form}", text.replace("the following required arguments were not provided:", "missing"))
         }
         _ => text,
+    }
+}
+
+/// True for the word before a command: `--`, or the `-c` of a shell line.
+pub(super) fn sets_apart(word: &OsString) -> bool {
+    word == "--" || word.as_encoded_bytes().starts_with(b"-c")
+}
+
+/// The refusal of a form of results that this command does not have.
+pub(super) fn lacks(command: &str, format: &str) -> String {
+    let list = cli::formats(command).iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
+    match list.as_str() {
+        "" => format!("{command} has no --format"),
+        list => format!("{command} has no --format {format}; it has {list}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An
 //! error is one line.
 
-use crate::cli::hints::complaint;
+use crate::cli::hints::{NO_DASHES, complaint, lacks, sets_apart};
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
 use crate::text::{SHOWN_OF_TOKEN, exact};
@@ -23,9 +23,6 @@ pub(crate) enum Refusal {
     Wrong(String),
 }
 
-/// The refusal of a `run` whose command has no `--` before it.
-pub(crate) const NO_DASHES: &str = "put -- before the command: redlock run NAME -- COMMAND";
-
 /// Parses a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -45,11 +42,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
     Ok(cli)
 }
 
-/// True for the word before a command: `--`, or the `-c` of a shell line.
-pub(crate) fn sets_apart(word: &OsString) -> bool {
-    word == "--" || word.as_encoded_bytes().starts_with(b"-c")
-}
-
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut matches = cli::command().try_get_matches_from(arguments)?;
     if let Some((name, matches)) = matches.subcommand() {
@@ -66,15 +58,6 @@ fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> 
             Err(clap::Error::raw(ErrorKind::ArgumentConflict, lacks(command, &format.word())))
         }
         _ => Ok(()),
-    }
-}
-
-/// The refusal of a form of results that this command does not have.
-pub(crate) fn lacks(command: &str, format: &str) -> String {
-    let list = cli::formats(command).iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
-    match list.as_str() {
-        "" => format!("{command} has no --format"),
-        list => format!("{command} has no --format {format}; it has {list}"),
     }
 }
 
