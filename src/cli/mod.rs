@@ -411,8 +411,8 @@ pub(crate) struct RunArgs {
     pub(crate) max_run: Option<Duration>,
     /// Append the job's standard error to FILE
     ///
-    /// redlock's own messages stay on its standard error. If the run fails, the log of the lock keeps the job's
-    /// last lines there, up to 1,024 bytes, for log -v and status. The job's errors may hold secrets. FILE is created for this user alone.
+    /// redlock's own messages stay on its standard error. If the run fails, redlock prints the job's last lines there,
+    /// up to 1,024 bytes, with -q too, and the log of the lock keeps them for log -v and status. The job's errors may hold secrets. FILE is created for this user alone.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     #[arg(help_heading = CRONTAB)]
     pub(crate) keep_errors: Option<PathBuf>,

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
         (_, 1) => say(&format!("{name:?} is still held: 1 hold is left")),
         (_, left) => say(&format!("{name:?} is still held: {left} holds are left")),
     }
-    if let Some(why) = lock.unwritten.log.as_ref().filter(|_| !common.quiet) {
+    if let Some(why) = &lock.unwritten.log {
         say(&format!("the log of {name:?} could not be written: {why}"));
     }
     Ok(Exit::DONE)

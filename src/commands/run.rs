@@ -48,6 +48,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
             kill_after: args.kill_after,
             whole: args.whole,
         },
+        errors: args.keep_errors.clone(),
         continue_when_lost: args.on_lost == Some(OnLost::Continue),
         quiet: common.quiet,
         verbose: common.verbose,

@@ -16,13 +16,23 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     let who = run.owner.who(false).unwrap_or_else(unknown);
     let slot = run.slot.map_or_else(String::new, |slot| format!("slot {slot}, "));
     let waited = run.waited.filter(|_| verbose).map_or_else(String::new, |time| format!(", waited {}", human(time)));
-    let errors: String = errors(run).map(|line| format!("\n    {line}")).collect();
+    let errors = indented(errors(run));
     cells.chain([duration, who, format!("{slot}{}{waited}{errors}", result(run))]).collect()
 }
 
-/// The last lines of the job's standard error, if they are known. Tabs, which often indent such lines, become spaces.
+/// The last lines of the job's standard error, if they are known.
 pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
-    run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
+    run.errors.iter().flat_map(|errors| lines_of(errors))
+}
+
+/// The lines of a job's standard error. Tabs, which often indent such lines, become spaces.
+pub(super) fn lines_of(errors: &str) -> impl Iterator<Item = String> {
+    errors.lines().map(|line| escaped(&line.replace('\t', "    "), LINE))
+}
+
+/// These lines below a line of redlock's.
+pub(super) fn indented(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| format!("\n    {line}")).collect()
 }
 
 /// The last line of the job's standard error, if it is known.

@@ -50,6 +50,11 @@ pub(crate) fn say(message: &str) {
     streams::say(&line(message));
 }
 
+/// Prints a message, and below it these lines of a job's standard error.
+pub(crate) fn say_with(message: &str, errors: &str) {
+    streams::say(&(line(message) + &log::indented(log::lines_of(errors))));
+}
+
 /// The beginning of the message about a new lease. `waited`: the time in line; none if the caller did not wait there.
 pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> String {
     let waited = waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)));

@@ -6,10 +6,13 @@ use crate::exit::Exit;
 use crate::lock::{Lease, Lock, Unwritten};
 use crate::output;
 use crate::sys::clock::Boot;
+use crate::sys::files;
 use crate::sys::process::Handle;
 use crate::sys::signals;
-use crate::text::{exact, first_of, human, quoted, reason};
+use crate::text::{escaped, exact, first_of, human, quoted, reason, safe};
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +143,7 @@ impl Messages {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per may let another host run it again", self.name));
         } else if let Some(why) = &unwritten.log {
-            self.news(&format!("the log of {} could not be written: {why}", self.name));
+            self.say(&format!("the log of {} could not be written: {why}", self.name));
         }
     }
 
@@ -155,9 +158,30 @@ impl Messages {
     /// Reports that the log lacks the job's errors, since the file of `--keep-errors` cannot be read.
     pub(super) fn unread_errors(&self, error: &io::Error) {
         let (name, why) = (&self.name, reason(error));
-        self.news(&format!(
+        self.say(&format!(
             "the log of {name} lacks the errors of its job: the file of --keep-errors cannot be read: {why}"
         ));
+    }
+
+    /// With `--keep-errors`, reports a run that has not succeeded: cron would mail nothing, since the job's errors are in
+    /// this file. `errors`: the lines that the log keeps of them.
+    pub(super) fn failed(&self, exit: Exit, host: Option<&str>, (path, file): (&Path, &File), errors: Option<&str>) {
+        let (name, host) = (&self.name, safe(host.unwrap_or("?")));
+        let (is_standard_error, file) =
+            (files::is_standard_error(file), escaped(&path.to_string_lossy(), SHOWN_OF_PATH));
+        let what = match exit {
+            Exit::Command(status) => format!("{name} failed on {host} with status {status}"),
+            Exit::Signal(signal) => format!("{name} was ended on {host} by {}", signals::name(signal)),
+            Exit::TOO_LONG => format!("{name} was stopped on {host} by --max-run"),
+            Exit::LOST => format!("{name} lost its lease on {host}"),
+            _ => format!("{name} ended on {host} without a status"),
+        };
+        match errors {
+            // They are there already.
+            _ if is_standard_error => self.say(&what),
+            Some(errors) => output::say_with(&format!("{what}; {file} ends:"), errors),
+            None => self.say(&format!("{what}; {file} has no errors of it")),
+        }
     }
 
     pub(super) fn time_limit(&self, limit: Duration) {
@@ -207,6 +231,8 @@ impl Messages {
 
 /// A message names this many pids at most.
 const NAMED: usize = 5;
+/// A message shows this many characters of a path at most.
+const SHOWN_OF_PATH: usize = 200;
 
 /// The reason for a lost lease.
 pub(super) fn text(loss: &Loss) -> String {

@@ -285,6 +285,10 @@ impl<'a> Supervision<'a> {
                 None => {}
             }
         }
+        if let (Some(path), Some(file), false) = (&job.errors, &job.task.errors, exit == Exit::Command(0)) {
+            let host = job.request.owner.host.as_deref();
+            self.supervisor.messages.failed(exit, host, (path, file), errors.as_deref());
+        }
         exit
     }
 }

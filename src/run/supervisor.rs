@@ -14,12 +14,15 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
+use std::path::PathBuf;
 
 /// A call of `run`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
     pub(crate) task: Task,
+    /// The file of `--keep-errors`.
+    pub(crate) errors: Option<PathBuf>,
     pub(crate) continue_when_lost: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,

@@ -5,11 +5,12 @@ use super::uninterrupted;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, faccessat};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +71,12 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
 /// The length of a file in bytes; 0 if the kernel does not tell the length.
 pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
+}
+
+/// True if standard error is this file.
+pub(crate) fn is_standard_error(file: &File) -> bool {
+    let of = |descriptor: BorrowedFd| fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino));
+    of(file.as_fd()).is_ok_and(|file| of(io::stderr().as_fd()) == Ok(file))
 }
 
 /// The last bytes of a file: at most `most` bytes, and none before the offset `from`. If the file has become shorter

@@ -1,7 +1,8 @@
 //! `run --keep-errors`: the job's standard error in a file, and its last lines in the log of the lock.
 
 use crate::support::{
-    Directory, Redis, SOON, Test, Where, any, eventually, like, loss, message, redlock, several, status, when,
+    Directory, Pattern, Redis, SOON, Test, Where, any, eventually, like, message, myself, redlock, several, status,
+    when,
 };
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -17,6 +18,11 @@ const RUNS: &str = "{redlock:backup}:\u{1f}runs";
 fn run<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, options: &str, job: &str) -> Test {
     let words = "run -q backup --keep-errors FILE ".to_owned() + options;
     redlock(servers, words).args(["--", "sh", "-c", job]).in_directory(directory)
+}
+
+/// The last lines on standard error: what became of the run, and what the job wrote to `FILE`.
+fn said(what: &str, errors: &str) -> Pattern {
+    like(format!("<lines>redlock: \"backup\" {what}; FILE ends:\n{errors}"))
 }
 
 fn file(directory: &Directory) -> String {
@@ -42,7 +48,10 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     run(&redis, &directory, "", "echo warning >&2; echo result").stdout("result\n").run();
     assert!(runs(&redis)[0].get("errors").is_none(), "of a success nothing is kept");
     // redlock's own messages stay on standard error.
-    let said = like("redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\n");
+    let said = like(
+        "redlock: redis <any>\nredlock: acquired <any>\nredlock: released <any>\nredlock: \"backup\" failed on <host> with \
+         status 3; FILE ends:\n    first\n        \\u{1b}[31mno \"space\"\n",
+    );
     let job = ["--", "sh", "-c", "printf 'first\\n\\t\\033[31mno \"space\"\\n' >&2; exit 3"];
     let test = redlock(&redis, "run -v backup --keep-errors FILE").args(job).in_directory(&directory);
     test.status(3).stderr(said).run();
@@ -133,7 +142,15 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
     ] {
         let redis = Redis::start();
         fs::write(directory.path().join("FILE"), "before\n").unwrap();
-        run(&redis, &directory, "", &format!("{job}; exit 1")).status(1).run();
+        let shown = |line: &str| line.replace('\u{1}', "\\u{1}");
+        let said = match &expected {
+            None => "; FILE has no errors of it\n".to_owned(),
+            Some(kept) => format!("; FILE ends:\n    {}\n", shown(kept).replace('\n', "\n    ")),
+        };
+        let said = when(said.clone(), move |text| {
+            text.strip_suffix(&said).is_some_and(|line| line.starts_with("redlock: \"backup\" failed on "))
+        });
+        run(&redis, &directory, "", &format!("{job}; exit 1")).status(1).stderr(said).run();
         assert_eq!(kept(&redis), expected, "{job}");
         let failure: String = redis.query(&["HGET", RUNS, "failure"]);
         assert!(failure.len() <= 1024 + 300, "{job}: {failure}");
@@ -144,7 +161,10 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
 fn a_file_that_is_full_keeps_what_it_took() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     let job = "ulimit -f 1; trap '' XFSZ; echo first >&2; seq 1000 >&2; echo no >&2; exit 1";
-    run(&redis, &directory, "", job).status(1).run();
+    run(&redis, &directory, "", job)
+        .status(1)
+        .stderr(said("failed on <host> with status 1", "    first\n<lines>"))
+        .run();
     let taken = file(&directory);
     assert!(taken.len() < 1025 && taken.starts_with("first\n1\n"), "{taken}");
     assert_eq!(kept(&redis).unwrap(), taken.trim_end());
@@ -158,12 +178,17 @@ fn every_end_but_a_success_keeps_its_errors() {
         let last = runs(&redis).pop().unwrap();
         assert_eq!((&last["outcome"], &last["errors"]), (&outcome.into(), &"why".into()));
     };
-    run(&redis, &directory, "", "echo why >&2; kill -9 $$").signal(Signal::SIGKILL).run();
+    run(&redis, &directory, "", "echo why >&2; kill -9 $$")
+        .signal(Signal::SIGKILL)
+        .stderr(said("was ended on <host> by SIGKILL", "    why\n"))
+        .run();
     is_kept("signaled");
-    run(&redis, &directory, "--max-run 50ms", stuck).status(124).stdout(any()).stderr(message(["(--max-run)"])).run();
+    let too_long = said("was stopped on <host> by --max-run", "    why\n");
+    run(&redis, &directory, "--max-run 50ms", stuck).status(124).stdout(any()).stderr(too_long).run();
     is_kept("too-long");
+    let lost = || said("lost its lease on <host>", "    why\n");
     let job = |outcome: &str, end: &dyn Fn()| {
-        let test = run(&redis, &directory, "--ttl 4s", stuck).status(76).stdout(any()).stderr(loss([]));
+        let test = run(&redis, &directory, "--ttl 4s", stuck).status(76).stdout(any()).stderr(lost());
         let job = test.ready();
         end();
         job.finish();
@@ -175,7 +200,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     // The job succeeds, but the lock is gone before the job's end.
     let gone = "redis-cli -s $SOCKET del redlock:backup >/dev/null; echo why >&2";
     let test = run(&redis, &directory, "", gone).env("SOCKET", redis.socket()).status(76);
-    test.stderr(message(["lost \"backup\""])).run();
+    test.stderr(lost()).run();
     is_kept("lost");
     let test = run(
         &redis,
@@ -183,7 +208,7 @@ fn every_end_but_a_success_keeps_its_errors() {
         "--on-lost continue --ttl 1s",
         "redis-cli -s $SOCKET del redlock:backup; sleep 1; echo why >&2",
     );
-    test.env("SOCKET", redis.socket()).status(76).stdout("1\n").stderr(message(["continues without the lock"])).run();
+    test.env("SOCKET", redis.socket()).status(76).stdout("1\n").stderr(lost()).run();
     is_kept("lost");
     // A redlock that is killed tells the log nothing; the file has the errors.
     let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).ready();
@@ -199,7 +224,9 @@ fn each_of_several_locks_keeps_those_of_its_last_failure() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     for number in 0..3 {
         let test = redlock(&redis, "run -q --name backup --name disk --keep-errors FILE -- sh -c");
-        test.arg(format!("echo {number} >&2; exit 1")).in_directory(&directory).status(1).run();
+        let test = test.arg(format!("echo {number} >&2; exit 1")).in_directory(&directory).status(1);
+        let both = "redlock: \"backup\" and \"disk\" failed on <host> with status 1; FILE ends:\n    ";
+        test.stderr(like(format!("{both}{number}\n"))).run();
     }
     redlock(&redis, "run -q backup -- true").run();
     for name in ["backup", "disk"] {
@@ -213,7 +240,7 @@ fn each_of_several_locks_keeps_those_of_its_last_failure() {
 #[test]
 fn the_errors_that_any_of_several_nodes_has_are_shown() {
     let (nodes, directory) = (several(3), Arc::new(Directory::new()));
-    run(&nodes, &directory, "", "echo why >&2; exit 1").status(1).run();
+    run(&nodes, &directory, "", "echo why >&2; exit 1").status(1).stderr(any()).run();
     eventually(SOON, "all have heard", || nodes.iter().all(|node| node.exists(RUNS)));
     nodes[1..].iter().for_each(|node| node.command(&["HDEL", RUNS, "failure"]));
     assert_eq!(kept(&nodes).unwrap(), "why");
@@ -226,10 +253,24 @@ fn errors_that_cannot_be_written_are_told() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     redis.command(&["SET", RUNS, "x"]);
     let test = redlock(&redis, "run backup --keep-errors FILE -- sh -c").arg("echo why >&2; exit 1");
-    let said =
-        like("redlock: acquired <any>\nredlock: the log of \"backup\" could not be written: <any>WRONGTYPE<any>\n");
-    test.in_directory(&directory).status(1).stderr(said).run();
+    let lines = "redlock: acquired <any>\nredlock: the log of \"backup\" could not be written: <any>WRONGTYPE<any>\n\
+                 redlock: \"backup\" failed on <host> with status 1; FILE ends:\n    why\n";
+    test.in_directory(&directory).status(1).stderr(like(lines)).run();
     // The log has the run; only the errors are missing.
     redis.command(&["DEL", RUNS]);
     redlock(&redis, "log backup").stdout(like("<any>  exit 1\n")).run();
+}
+
+#[test]
+fn what_standard_error_shows_already_is_not_repeated() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let line = "redlock run -q backup --keep-errors FILE -- sh -c 'echo why >&2; exit 3' 2>>FILE";
+    Test::sh(&redis, line).in_directory(&directory).status(3).run();
+    let said = format!("why\nredlock: \"backup\" failed on {} with status 3\n", myself().1);
+    assert_eq!(file(&directory), said);
+    run(&redis, &directory, "", "exit 3")
+        .status(3)
+        .stderr(like("<any> with status 3; FILE has no errors of it\n"))
+        .run();
+    run(&redis, &directory, "", "echo why >&2").run();
 }
