@@ -400,6 +400,16 @@ fn two_jobs_with_one_name_are_reported_unless_they_name_their_labels() {
     drop(holder);
 }
 
+#[test]
+fn a_log_that_cannot_be_written_is_reported_by_a_quiet_call() {
+    let redis = Redis::start();
+    redis.command(&["SET", "{redlock:backup}:\u{1f}log", "x"]);
+    let said = "redlock: the log of \"backup\" could not be written: <node> could not note it (<any>WRONGTYPE<any>)\n";
+    for line in ["run backup --once-per 1s -- true", "run -q backup -- true"] {
+        redlock(&redis, line).stderr(like(said)).run();
+    }
+}
+
 const TRIES: &str = "{redlock:backup}:\u{1f}tries";
 
 #[test]
@@ -416,6 +426,12 @@ fn so_many_runs_begin_in_a_period_whatever_becomes_of_them() {
         let said =
             "redlock: <any>\nredlock: \"backup\" has been tried 2 times since <any>:<any>, last on <host>: exit 3\n";
         call("-v -- echo started").stderr(like(said)).run();
+        // The last run is no try: the message is still about the last try, or about none that the log has.
+        redlock(&masters, "run -q backup -- sh -c").args(["exit 7"]).status(7).run();
+        call("-v -- echo started").stderr(like(said)).run();
+        redlock(&masters, "run -q backup --log 1 -- sh -c").args(["exit 7"]).status(7).run();
+        let unknown = "redlock: <any>\nredlock: \"backup\" has been tried 2 times since <any>:<any>\n";
+        call("-v -- echo started").stderr(like(unknown)).run();
         redlock(&masters, "run backup --once-per day --tries 3 -- false").status(1).run();
         masters.iter().for_each(|master| master.clock().set(HALF + ms(60_000)));
         call("-- echo started").stdout("started\n").run();

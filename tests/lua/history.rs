@@ -183,12 +183,13 @@ impl Model {
 
     /// The answer `tried` to a TAKE with `--tries`, if enough runs have begun lately. None: this TAKE may be granted.
     pub(super) fn tried_enough(&self) -> Option<Json> {
-        let recent = in_order(&self.history.tries).into_iter().map(|(_, began)| began);
-        let recent: Vec<i64> = recent.filter(|began| self.is_within(*began)).collect();
+        let recent = in_order(&self.history.tries).into_iter().filter(|(_, began)| self.is_within(*began));
+        let recent: Vec<(String, i64)> = recent.collect();
         let count = i64::try_from(recent.len()).unwrap();
         (count >= self.int("tries")?).then(|| {
-            let (last, going) = (self.history.log.first(), self.value());
-            let (first, clock) = (recent.first().map(i64::to_string), self.ms().to_string());
+            let of_last = |run: &&Json| recent.last().is_some_and(|(token, _)| run["t"] == json!(token));
+            let (last, going) = (self.history.log.iter().find(of_last), self.value());
+            let (first, clock) = (recent.first().map(|(_, began)| began.to_string()), self.ms().to_string());
             json!({"outcome": "tried", "tries": count, "first": first, "last": last, "going": going, "clock": clock})
         })
     }

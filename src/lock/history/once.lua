@@ -1,3 +1,4 @@
+-- needs log
 -- Answers a call with --once-per. RUNS and TRIES are read before the script writes anything: if a read fails, the script
 -- fails, and the node has no vote.
 local once = ARG.once and redis.call('HGET', RUNS, 'once')
@@ -20,10 +21,11 @@ end
 
 -- The answer `tried`, if ARG.tries runs that were counted are within ARG.once.
 local function tried_enough()
-  local count, first = 0, nil
+  local count, first, last = 0, nil, nil
   for i = 2, #tries, 2 do
-    if is_within(tries[i]) then count, first = count + 1, first or tries[i] end
+    if is_within(tries[i]) then count, first, last = count + 1, first or tries[i], tries[i - 1] end
   end
   if not ARG.tries or count < tonumber(ARG.tries) then return nil end
-  return {tries = count, first = first, last = redis.call('LRANGE', LOG, 0, 0)[1], going = value, clock = ms}
+  local _, text = find_run(last) -- nil if the log has forgotten it; others' runs may have begun since
+  return {tries = count, first = first, last = text, going = value, clock = ms}
 end
