@@ -11,11 +11,12 @@ pub(super) const NO_DASHES: &str = "put -- before the command: redlock run NAME 
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
 /// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
-const MEANT: [(&[&str], &str, &str); 29] = [
+const MEANT: [(&[&str], &str, &str); 36] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
+    (&[], "force-unlock", "redlock stop NAME ends the job; redlock release NAME --force frees the lock at once"),
     (&[], "refresh", "redlock extend?"),
-    (&[], "list ls ps show info get", "redlock status?"),
+    (&[], "list ls ps show info get locks", "redlock status?"),
     (&[], "history last", "redlock log?"),
     (&[], "watch top", "redlock status --watch?"),
     (&[], "check ping test", "redlock doctor?"),
@@ -30,9 +31,15 @@ const MEANT: [(&[&str], &str, &str); 29] = [
     (&["run", "acquire"], "-o --close", "a lock is not an open file, so there is nothing to close"),
     (&["run"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
     (&["run"], "--max-time --maxtime --runtime --deadline --time-limit", "--max-run?"),
-    (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
+    (&["run"], "--every --once-every --period --interval", "--once-per?"),
+    (&["run"], "--hourly", "--once-per hour"),
+    (&["run"], "--daily", "--once-per day"),
     (&["run"], "--hold-at-least --lock-at-least-for", "to run at most once: --once-per day --tries 1"),
     (&["run"], "--foreground --preserve-status --fg", "redlock always passes on signals and the job's status"),
+    (&["run"], "--cancel-in-progress", "redlock stop NAME, then redlock run NAME --wait D; or --newest N"),
+    (&["run"], "--lock-delay", "redlock needs none: a job is dead before its lease ends"),
+    (&["log"], "--chart", "--format chart"),
+    (&["log"], "--html -o", "--format html > FILE"),
     (&["log"], "-f --follow", "redlock status --watch?"),
     (&["log"], "--last --tail --max --count --limit", "-n?"),
     (&[], "--json -j -o --output", "--format json?"),
@@ -41,13 +48,13 @@ const MEANT: [(&[&str], &str, &str); 29] = [
         "--timeout --retry --retries --monitor-retry --try --block -w",
         "run and acquire have --wait, wait has --timeout",
     ),
-    (&[], "-t", "run, acquire and extend have --ttl, wait has --timeout"),
+    (&[], "-t", "for how long to wait: run and acquire have --wait, wait has --timeout; for the lease: --ttl"),
     (&[], "--expire --expires --expiry --lease", "run, acquire and extend have --ttl"),
     (&[], "--limit", "run and acquire have --slots, log has -n"),
     (&[], "-k --grace", "run has --kill-after"),
     (&[], "-a --password --pass --auth", "--password-file or REDLOCK_PASSWORD; ps would show a password to all"),
     (&[], "--shell --command", "run has -c"),
-    (&[], "--url --uri --host --server --port --db --addr --address --endpoints --http-addr --tls --ssl", REDIS),
+    (&[], "-p --url --uri --host --server --port --db --addr --address --endpoints --http-addr --tls --ssl", REDIS),
     (
         &[],
         "--lock --key --id --lockfile --lock-file --lock-name --semaphorename",

@@ -1,6 +1,6 @@
 //! `make demo` prints only one message on standard error, even if the log files that it waits for appear late.
 
-use crate::support::{Directory, SOON, Test, any, like};
+use crate::support::{Directory, SOON, Test, any};
 use std::os::unix::fs::symlink;
 
 /// A `grep` that fails on its first call for each log, as if the log appeared late.

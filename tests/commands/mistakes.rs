@@ -6,7 +6,7 @@ const HELP: &str =
     "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
-const LINES: [(&str, &str); 184] = [
+const LINES: [(&str, &str); 193] = [
     // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -64,7 +64,10 @@ const LINES: [(&str, &str); 184] = [
     ("acquire x --no-wait", "'--no-wait'; one try is the default, as with -n"),
     ("run x --lease 30s -- true", "'--lease'; run, acquire and extend have --ttl"),
     ("acquire x --expire 30s", "'--expire'; run, acquire and extend have --ttl"),
-    ("run -t 30s x -- true", "'-t'; run, acquire and extend have --ttl, wait has --timeout"),
+    (
+        "run -t 30s x -- true",
+        "'-t'; for how long to wait: run and acquire have --wait, wait has --timeout; for the lease: --ttl",
+    ),
     ("run -k 5 x -- true", "'-k'; run has --kill-after"),
     ("run x --grace 5s -- true", "'--grace'; run has --kill-after"),
     // flock
@@ -135,7 +138,16 @@ const LINES: [(&str, &str); 184] = [
     ("run x --fg -- true", "'--fg'; redlock always passes on signals and the job's status"),
     // cronsul, cronlock, crontabs
     ("run x --every 1d -- true", "'--every'; --once-per?"),
-    ("run x --daily -- true", "'--daily'; --once-per?"),
+    ("run x --daily -- true", "'--daily'; --once-per day"),
+    ("run x --once-every 1d -- true", "'--once-every'; --once-per?"),
+    ("run x --cancel-in-progress -- true", "<any>redlock stop NAME, then redlock run<any>"),
+    ("run x --lock-delay 5s -- true", "<any>redlock needs none<any>"),
+    ("run x -t 5 -- true", "<any>run and acquire have --wait<any>"),
+    ("run x -p 6379 -- true", "<any>--redis redis://HOST:PORT/DB<any>"),
+    ("log --chart", "<any>; --format chart"),
+    ("log -o jobs.html", "<any>; --format html > FILE"),
+    ("locks", "<any>; redlock status?"),
+    ("force-unlock x", "<any>redlock release NAME --force<any>"),
     ("run x --interval 1d -- true", "'--interval'; --once-per?"),
     // redis-cli
     ("status --host h", "'--host'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
@@ -143,7 +155,7 @@ const LINES: [(&str, &str); 184] = [
     ("status --port 6380", "'--port'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("acquire x --db 1", "'--db'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("--tls status", "'--tls'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
-    ("status -p 6380", "'-p'; redlock status -h shows its options"),
+    ("status -p 6380", "'-p'; use --redis redis://HOST:PORT/DB (rediss:// with TLS)"),
     ("ping", "unrecognized subcommand 'ping'; redlock doctor?"),
     ("get x", "unrecognized subcommand 'get'; redlock status?"),
     // tail, journalctl
