@@ -90,8 +90,7 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
-    /// The password of the settings. None if the URL has a password, or if this is the address of a `local:` server or
-    /// of a Sentinel itself.
+    /// The password of the settings; none if the URL has its own, or belongs to a `local:` server or to a Sentinel.
     fn common_password(&self) -> Option<&FileValue<String>> {
         let has_own = self.url.own_login || self.url.login.password.is_some();
         self.access.password.as_ref().filter(|_| !has_own)
@@ -102,7 +101,6 @@ impl Address {
         self.url.login.password.clone().or_else(|| self.common_password().map(FileValue::get))
     }
 
-    /// Where the password comes from, in words for messages.
     pub(super) fn password_from(&self) -> String {
         match self.common_password() {
             Some(_) => self.access.password_from.clone(),
@@ -130,8 +128,7 @@ fn share_a_host(ours: &[Host], others: &[Host]) -> bool {
     ours.iter().any(|host| others.iter().any(|other| host.is_same(other)))
 }
 
-/// The name of the node in messages: `10.0.0.1:6379`, `[::1]:6379`, a socket's path, `mymaster@10.0.0.1:26379`. Never a
-/// password.
+/// The name of the node in messages, such as `[::1]:6379` or `mymaster@10.0.0.1:26379`; never a password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.url.deployment {

@@ -1,9 +1,8 @@
 //! Cluster: the way in, the server that a redirection names, and all masters. route.rs follows the redirections.
 //!
-//! All keys of a lock are in one hash slot. At least one of these keys is always missing: a lock never has both `holds`
-//! and `members`. While a hash slot moves, a server answers TRYAGAIN to a request if some of its keys are missing. So
-//! redlock never answers ASK by ASKING, which would only bring TRYAGAIN. After ASK or TRYAGAIN, redlock repeats the
-//! request a little later.
+//! All keys of a lock are in one hash slot. At least one of them is always missing, because a lock never has both
+//! `holds` and `members`. While a hash slot moves, a server answers TRYAGAIN if some of a request's keys are missing.
+//! ASKING would only bring TRYAGAIN, so after ASK, too, redlock repeats the request a little later.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -16,15 +15,15 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// If the Cluster has not executed a request, redlock repeats the request, at most `TRIES` times. The n-th repetition
-/// comes after a pause of n · `PAUSE`. If the reason is a MOVED, the first repetition comes at once.
+/// How often redlock repeats a request that the Cluster has not executed. The n-th repetition comes after n times
+/// `PAUSE`, but the first repetition after a MOVED comes at once.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 const SLOTS: u64 = 16_384;
-/// The delay before redlock tries a doubtful server. A server is doubtful if the user has not named it, or if it has
-/// reported that the Cluster is down or incomplete.
+/// The delay before redlock tries a server that the user has not named, or that has reported the Cluster as down or
+/// incomplete.
 const DETOUR: Duration = Duration::from_millis(50);
-/// A server may name many masters. redlock remembers at most this many.
+/// redlock remembers at most this many of the masters that a server names.
 const REMEMBERED: usize = 8;
 
 /// The way into a Cluster: a server, a connection that is logged in there, and masters that the server knows.
@@ -34,12 +33,11 @@ pub(super) struct ClusterSocket {
     pub(super) masters: Vec<Host>,
 }
 
-/// Tries to enter the Cluster at several servers in parallel. `later`: the servers that are tried after a short delay.
-/// `seeds`: the servers in the URL; those that are not in `later` are tried at once. Returns the connection to the
-/// first server that proves to be in the Cluster.
+/// Tries to enter the Cluster in parallel at the `seeds`, the servers in the URL, and after a short delay at those in
+/// `later`. The first server that proves to be in the Cluster wins.
 ///
 /// # Errors
-/// If no server can be used, the fault of one server. A server that may come back is preferred.
+/// If no server can be used, the fault of one of them, preferably of one that may come back.
 pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<ClusterSocket, Fault> {
     let now = seeds.iter().filter(|seed| !later.contains(seed));
     let enter = |seed, waits| async move {
@@ -60,8 +58,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Connects and logs in to this server, and asks for masters. A server that knows no masters has left the Cluster, and
-/// is not used. If an ACL forbids the question, the server is trusted.
+/// Connects, logs in, and asks for masters. A server that knows none has left the Cluster, and is not used. If an ACL
+/// forbids the question, the server is trusted.
 async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {
@@ -72,11 +70,10 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault
     Ok(ClusterSocket { server: seed.clone(), socket, masters })
 }
 
-/// The server that has the hash slot of a request. `from`: the server that was asked. `error`: the answer MOVED of this
-/// server, which names the server with the hash slot.
+/// The server that `error` names, a MOVED in the answer of `from`.
 ///
 /// # Errors
-/// [`Fault::Garbage`] when the MOVED names no valid server.
+/// [`Fault::Garbage`] if the MOVED names no valid server.
 pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
     let named = || {
         let (name, port) = error.redirect_node()?.0.rsplit_once(':')?;
@@ -88,7 +85,7 @@ pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
 /// All masters, as `server` knows them.
 ///
 /// # Errors
-/// The errors of [`table`]; [`Fault::Unreachable`] when some slots have no master, since their locks cannot be listed.
+/// [`Fault::Unreachable`] if some slots have no master, because their locks cannot be listed.
 pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<Vec<Host>, Fault> {
     let (masters, slots) = table(server, socket).await?;
     if slots < SLOTS {
@@ -100,8 +97,7 @@ pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<
 /// The masters that have slots, as `server` knows them, and the number of slots that they serve together.
 ///
 /// # Errors
-/// The server's error; [`Fault::Unreachable`] when the server knows no masters; [`Fault::Garbage`] when the answer is
-/// no table.
+/// [`Fault::Unreachable`] if the server knows no masters, [`Fault::Garbage`] if the answer is no table.
 async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u64), Fault> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
@@ -126,8 +122,8 @@ async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u
     Ok((masters, slots))
 }
 
-/// The server with this name and port, which the server `from` has told. An empty name means the host of `from`. None
-/// if the name is not valid.
+/// The server with this name and port, as reported by `from`: an empty name means the host of `from`. None if the name
+/// is not valid.
 fn host(name: &str, port: u16, from: &Host) -> Option<Host> {
     Host::named(if name.is_empty() { &from.name } else { name }, port)
 }

@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// If a connection is silent for this long, the kernel sends a probe, and repeats the probe at this interval. If the
-/// peer acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
+/// The kernel probes a connection that has been silent for `KEEPALIVE`, and goes on at this interval. If the peer
+/// acknowledges nothing for `UNANSWERED`, the kernel closes the connection: the machine may be switched off.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// The number of connections that find out whether an address leads to several servers. If a balancer picks one of two
@@ -36,18 +36,15 @@ const LOOKS: usize = 8;
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
 
 /// Connects to the node and logs in.
-///
-/// # Errors
-/// The reason why the node cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
     let mut stream = dial(address).await?;
     log_in(&mut stream, address).await?;
     Ok(stream)
 }
 
-/// Opens several connections to each IP address of the host, and returns the `run_id`s of the servers there. All
-/// connections are open at the same time, since a balancer may give each connection to the least busy server. The set
-/// is empty if the address is no TCP host, or if no server tells its `run_id` by the deadline.
+/// The `run_id`s of the servers at all IP addresses of the host. All connections are open at the same time, because a
+/// balancer may give each one to the least busy server. Empty if the address is no TCP host, or if no server reports
+/// its `run_id` by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, address.look_ups().find(host)).await else { return BTreeSet::new() };
@@ -56,8 +53,8 @@ pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<Strin
     met.into_iter().flatten().flatten().map(|(_, run_id)| run_id).collect()
 }
 
-/// A connection to the host at the address `target`, and the `run_id` of the server that answers there. None if the
-/// connection fails, or if INFO is refused.
+/// The `run_id` of the server that answers at the address `target`, and the connection, which the caller keeps open.
+/// None if the connection fails, or if INFO is refused.
 async fn run_id(address: &Address, host: &Host, target: SocketAddr) -> Option<(ServerStream, String)> {
     let mut stream = secured(TcpStream::connect(target).await.ok()?, address, host).await.ok()?;
     log_in(&mut stream, address).await.ok()?;
@@ -79,7 +76,6 @@ async fn dial(address: &Address) -> Result<ServerStream, Fault> {
     unix.map(|stream| ServerStream::new(stream, None)).map_err(|error| Fault::of_connect(&error))
 }
 
-/// The stream to a host, over TLS if the address asks for it.
 async fn secured(stream: TcpStream, address: &Address, host: &Host) -> io::Result<ServerStream> {
     let descriptor = stream.as_fd().try_clone_to_owned().ok();
     Ok(match address.tls() {
@@ -117,7 +113,7 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(FULL_BACKLOG).await,
-            // The kernel does not tell a file that is no socket from a socket without a server.
+            // The kernel reports a file that is no socket like a socket without a server.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_other_file(path) => {
                 return Err(Errno::ENOTSOCK.into());
             }
@@ -149,15 +145,13 @@ async fn log_in(socket: &mut ServerStream, address: &Address) -> Result<(), Faul
     exchange(socket, &requests).await.map(drop).map_err(|fault| fault.of_login(&address.password_from()))
 }
 
-/// Sends requests, and reads the answers to all of them. The socket has no other reader.
-///
-/// # Errors
-/// The error of the socket, or the first answer that is an error.
+/// Sends requests, and reads the answers to all of them. The first answer that is an error is the result. The socket
+/// must have no other reader.
 pub(super) async fn exchange(socket: &mut ServerStream, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
     let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
     sent.await.map_err(|error| Fault::of_io(&error))?;
-    // The answers are parsed as one list, which is complete once all of them are there.
+    // The answers are parsed as one list, which is complete once all of them have arrived.
     let mut list = format!("*{}\r\n", requests.len()).into_bytes();
     loop {
         if socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? == 0 {

@@ -19,13 +19,12 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// An open connection, which answers requests in order. A request that was sent keeps its place in this order, even if
-/// its future is dropped.
+/// Answers requests in order. A request that was sent keeps its place in this order, even if its future is dropped.
 pub(super) struct Connection {
     requests: MultiplexedConnection,
     /// The server at the other end, if the node has several.
     pub(super) server: Option<Host>,
-    /// The task that sends and receives. This task ends with the connection.
+    /// The task that sends and receives; it ends with the connection.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
     /// The script that was last sent with its body; the server knows that script when it reads the next request.
@@ -34,7 +33,6 @@ pub(super) struct Connection {
     descriptor: Option<OwnedFd>,
 }
 
-/// The answer to one call of a script, and the time at which the call was sent.
 pub(super) struct ScriptAnswer {
     pub(super) connection: Rc<Connection>,
     pub(super) sent: Boot,
@@ -49,14 +47,11 @@ impl Drop for Connection {
 
 impl Connection {
     /// Opens a connection along this route, and logs in.
-    ///
-    /// # Errors
-    /// The reason why no connection can be opened, or the refusal of the login.
     pub(super) async fn open(route: &Route) -> Result<Rc<Connection>, Fault> {
         let (server, mut stream) = route.open().await?;
         let descriptor = stream.descriptor.take();
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
-        // The client library needs no timeout: the caller sets a deadline around the whole request.
+        // The client library needs no timeout, because the caller's deadline encloses the whole request.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
@@ -71,8 +66,8 @@ impl Connection {
         }))
     }
 
-    /// Aborts the connection, before a new connection takes its place. A TCP connection is reset: the kernel discards
-    /// unsent requests, so no old request can arrive after a request over the new connection.
+    /// Aborts the connection before a new one takes its place. A TCP connection is reset: the kernel discards unsent
+    /// requests, so no old request can arrive after a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
@@ -84,7 +79,6 @@ impl Connection {
         self.driver.borrow().is_finished()
     }
 
-    /// Returns when the connection is closed.
     pub(super) async fn closed(&self) {
         poll_fn(|cx| match &mut *self.driver.borrow_mut() {
             driver if driver.is_finished() => Poll::Ready(()),
@@ -102,8 +96,8 @@ impl Connection {
         self.requests.clone().send_packed_command(command).await
     }
 
-    /// Runs a script by its SHA1. If the server does not know the SHA1, sends the body. A call that undoes another call
-    /// ([`Delivery::SameConnection`]) sends the body at once, unless this connection has just sent the same body.
+    /// Runs a script by its SHA1, and sends the body if the server does not know the SHA1. A call that undoes another
+    /// call ([`Delivery::SameConnection`]) sends the body at once, unless this connection has just sent the same body.
     pub(super) async fn run_script(self: Rc<Self>, call: &Call) -> ScriptAnswer {
         let ((sent, value), ()) = join(self.execute(call), self.name()).await;
         ScriptAnswer { connection: self, sent, value }
@@ -122,7 +116,7 @@ impl Connection {
         (Boot::now(), self.command(&call.with_body()).await)
     }
 
-    /// Gives the connection its name in CLIENT LIST. CLIENT SETNAME follows the first request, in the same packet. If
+    /// Gives the connection its name in CLIENT LIST. CLIENT SETNAME follows the first request in the same packet; if
     /// the connection fails, the first request gets the error. The answer to CLIENT SETNAME does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
@@ -131,7 +125,6 @@ impl Connection {
     }
 }
 
-/// The request that gives a connection its name in CLIENT LIST.
 pub(super) fn naming() -> Cmd {
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("redlock");

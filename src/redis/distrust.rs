@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// A message names this many of the names in a certificate.
+/// A message shows at most this many of the names in a certificate.
 const NAMES: usize = 5;
 
-/// The meaning of a failure, and the advice. No advice: the failure may pass. An open connection may fail like this,
+/// The meaning of a failure, and the advice; no advice if the failure may pass. An open connection may fail like this,
 /// too: some servers reject the client's certificate only after the handshake.
 pub(super) fn meaning(error: &Error) -> (String, Option<&'static str>) {
     let (why, advice) = match error {
@@ -28,7 +28,7 @@ pub(super) fn meaning(error: &Error) -> (String, Option<&'static str>) {
     (why.to_owned(), advice)
 }
 
-/// An alert of the server. Most are about the client's certificate.
+/// Most alerts are about the client's certificate.
 fn of_alert(alert: AlertDescription) -> (&'static str, Option<&'static str>) {
     use AlertDescription::{
         AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown,
@@ -56,7 +56,6 @@ fn of_alert(alert: AlertDescription) -> (&'static str, Option<&'static str>) {
     (why, Some(advice))
 }
 
-/// The reason why the server's certificate is not trusted, and the advice.
 fn of_certificate(error: &CertificateError) -> (String, &'static str) {
     use CertificateError as E;
     const ITSELF: &str = "give this certificate itself with --tls-ca; openssl s_client -connect HOST:PORT shows it";

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) enum Fault {
     /// No answer before the deadline.
     TimedOut,
-    /// No answer before the deadline, since the look-up of this host name has not ended.
+    /// No answer before the deadline, because the look-up of this host name has not ended.
     LookUpTimedOut(String),
     /// The other nodes decided before this node answered.
     Slower,
@@ -26,11 +26,11 @@ pub(crate) enum Fault {
     Closed,
     /// The node was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     Quarantined { uptime: Duration, left: Duration },
-    /// The server of `local:` exited instead of answering. The field is the path of the server's log, which says why.
+    /// The server of `local:` exited instead of answering. The field is the path of its log, which says why.
     Exited(String),
     /// redlock could not reach a server that can serve as this node. The field is the reason.
     Unreachable(String),
-    /// This machine, not the node, lacks something: the field says what, file descriptors for instance.
+    /// This machine, not the node, lacks something, such as file descriptors. The field says what.
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
@@ -39,18 +39,18 @@ pub(crate) enum Fault {
     /// The node answers, but cannot serve now: it is loading, out of memory or read-only, say. The fields are the code
     /// of the error, and the server's text. If the code is empty, the text is redlock's own.
     CannotServe(String, String),
-    /// The node refuses for good, because of the password or the ACL, say. Or this machine refuses to connect. The
+    /// The node refuses for good, because of the password or the ACL, say, or this machine refuses to connect. The
     /// fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: it leads to another kind of server, or names a database that is not there. The
+    /// The address itself is wrong: it leads to another kind of server, or names a database that does not exist. The
     /// fields are the code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other side. The fields are the reason and the advice.
     TlsFailure(String, &'static str),
     /// A helper key of the lock is of the wrong type. The field is the key.
     WrongType(String),
-    /// The node has executed the request, but too few of its replicas have confirmed the write in time. The fields are
-    /// the number of replicas that have confirmed, and the number wanted.
+    /// The node has executed the request, but not enough replicas have confirmed the write in time. The fields say how
+    /// many have, and how many should.
     Unconfirmed(i64, u32),
 }
 
@@ -80,7 +80,7 @@ impl Fault {
         }
     }
 
-    /// The fault of a connection that this machine did not open. [`OF_THIS_MACHINE`] are final.
+    /// The fault of a connection that this machine did not open. The errors of [`OF_THIS_MACHINE`] are final.
     pub(super) fn of_connect(error: &io::Error) -> Fault {
         // std checks the length of a socket's path itself.
         let is_too_long = error.raw_os_error().is_none() && error.kind() == io::ErrorKind::InvalidInput;
@@ -135,7 +135,7 @@ impl Fault {
         }
     }
 
-    /// The same fault, in a call of this script: an error inside a script does not name the command that is missing.
+    /// The same fault, in a call of this script: names its commands, because the error does not name the missing one.
     pub(super) fn in_script(self, script: &Script) -> Fault {
         match self {
             Fault::Refused(code, text) if code == UNKNOWN_IN_SCRIPT => {
@@ -145,8 +145,8 @@ impl Fault {
         }
     }
 
-    /// The same fault, but temporary. This is for a node that has let redlock in before: its password or certificate
-    /// may be changing just now.
+    /// The same fault, but temporary, for a node that has let redlock in before: its password or certificate may be
+    /// changing just now.
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
@@ -165,7 +165,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
     }
 
-    /// True if the server says that it is no primary. By now the server's host name may lead to another server.
+    /// True if the server says that it is no primary; its host name may lead to another server by now.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
@@ -195,18 +195,18 @@ impl Fault {
         }
     }
 
-    /// True if the node is there, but the fault lasts until somebody mends it: no longer lease would help.
+    /// True if the node exists, but the fault lasts until somebody mends it, so that a longer lease would not help.
     pub(crate) fn outlasts_leases(&self) -> bool {
         self.advice().0 >= 3 && !self.heals_soon()
     }
 
-    /// True if it is certain that the node has not executed the request.
+    /// True if the node has certainly not executed the request.
     pub(crate) fn is_before_execution(&self) -> bool {
         let codes = [CIRCLE, "TRYAGAIN", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
         matches!(self, Fault::CannotServe(code, _) if codes.contains(&&**code))
     }
 
-    /// True if the outcome of the request is not known, or not confirmed by enough replicas.
+    /// True if the outcome of the request is unknown, or not confirmed by enough replicas.
     pub(crate) fn leaves_open(&self) -> bool {
         matches!(
             self,
@@ -220,8 +220,7 @@ impl Fault {
         )
     }
 
-    /// True if the server, or a proxy before it, does not have the command, in whatever words, or if this user may not
-    /// run it.
+    /// True if the server, or a proxy before it, lacks the command, in whatever words, or if this user may not run it.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Fault::Refused(code, _) => code == UNKNOWN || code == NOPERM,
@@ -229,7 +228,6 @@ impl Fault {
         }
     }
 
-    /// True if the server does not know the command.
     pub(super) fn is_unknown_command(&self) -> bool {
         matches!(self, Fault::Refused(code, _) if code == UNKNOWN)
     }
@@ -241,7 +239,6 @@ impl Fault {
 }
 
 impl Fault {
-    /// The fault of a Cluster whose servers redirect a lock to each other.
     pub(super) fn moved_in_a_circle() -> Fault {
         Fault::CannotServe(CIRCLE.to_owned(), String::new())
     }
@@ -322,12 +319,12 @@ fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// Shows an error in the server's words; without a code, `detail` is in redlock's words.
+/// Shows an error in the server's words, or in redlock's own if there is no code.
 fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // This `code` is the first words of the server's text. `detail` has the whole text, so `code` is not shown.
+        // Here `code` is the first words of the server's text, which `detail` has in full.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 400).trim_end_matches(['.', ' ']))
@@ -337,26 +334,21 @@ const TLS: &str = "failed the TLS handshake";
 /// The code for a server that is not a Sentinel, although the URL lists it as a Sentinel.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 const WRONG_TYPE: &str = "WRONGTYPE";
-/// The code for a fencing counter that is no counter.
 const NO_COUNTER: &str = "NOCOUNTER";
-/// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
 /// The code of a Cluster whose servers redirect a lock to each other.
 const CIRCLE: &str = "MOVED in a circle";
-/// The first words of the error by which a server tells that it is in no Cluster.
+/// The first words of the error by which a server says that it is in no Cluster.
 const NO_CLUSTER: &str = "This instance has cluster support";
-/// The first words of the error about a command that the server does not know.
 const UNKNOWN: &str = "unknown command";
-/// The code of the same error inside a script.
 const UNKNOWN_IN_SCRIPT: &str = "unknown command in a script";
 const NOPERM: &str = "NOPERM";
 const WRONGPASS: &str = "WRONGPASS";
 /// The first words of the error of a server that has no password.
 const NO_PASSWORD: &str = "AUTH <password> called";
-/// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// The errors of connect(2) that no waiting ends, each with the code of its [`Meaning`].
+/// The errors of connect(2) that do not pass with time, each with the code of its [`Meaning`].
 const OF_THIS_MACHINE: [(Errno, &str); 9] = [
     (Errno::EACCES, "EACCES"),
     (Errno::EPERM, "EPERM"),
@@ -454,12 +446,10 @@ const MEANINGS: [Meaning; 38] = {
     ]
 };
 
-/// The meaning of an error reply with this code; None if redlock does not know the code.
 fn meaning(code: &str) -> Option<&'static Meaning> {
     MEANINGS.iter().find(|(met, ..)| *met == code)
 }
 
-/// The words for this code that follow the name of the node. Empty if there are none.
 fn state(code: &str) -> &'static str {
     meaning(code).map_or("", |(.., state, _)| state)
 }
@@ -468,18 +458,17 @@ fn advice(code: &str, otherwise: &'static str) -> &'static str {
     meaning(code).map_or(otherwise, |(.., advice)| advice)
 }
 
-/// The system's error inside an error of the client library, if there is one.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
 /// The fault for an error reply. (Before Redis 7, an ERR wraps the error of a command in a script.) An unknown error
-/// counts as temporary: proxies, modules and later versions have errors of their own, and few of these are permanent.
+/// counts as temporary, because proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {
-        // What a script says of itself stands behind the code.
+        // The script's own words follow the code.
         Some((met @ NO_COUNTER, fault, ..)) => {
             let own = text.split_once("NOCOUNTER ").map_or(&*text, |(_, own)| own);
             fault((*met).to_owned(), own.to_owned())

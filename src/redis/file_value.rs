@@ -13,7 +13,6 @@ pub(crate) struct Unusable {
     pub(crate) cause: Cause,
 }
 
-/// What makes a value unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The value, or its file, is wrong.
@@ -51,10 +50,7 @@ pub(crate) struct FileValue<T> {
 }
 
 impl<T: Clone> FileValue<T> {
-    /// Calls `make`, which reads these files.
-    ///
-    /// # Errors
-    /// The errors of `make`.
+    /// The value that `make` reads from these files, or its error.
     pub(crate) fn new(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, Unusable> + 'static,
@@ -63,9 +59,9 @@ impl<T: Clone> FileValue<T> {
     }
 
     /// The value in the files now. If the files are unusable, the last good value is returned: a file may be half
-    /// written, say, or a certificate may be newer than its key. A pipe is not read again.
+    /// written, say, or a certificate may be newer than its key.
     pub(super) fn get(&self) -> T {
-        if are_there(&self.files)
+        if are_regular(&self.files)
             && let Ok(made) = (self.make)()
         {
             self.last.replace(made);
@@ -74,15 +70,11 @@ impl<T: Clone> FileValue<T> {
     }
 }
 
-/// True if there are files, and all are regular files. (A pipe cannot be read again.)
-fn are_there(files: &[PathBuf]) -> bool {
+/// A pipe cannot be read again.
+fn are_regular(files: &[PathBuf]) -> bool {
     !files.is_empty() && files.iter().all(|file| file.is_file())
 }
 
-/// The content of a file.
-///
-/// # Errors
-/// The reason why it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
     files::read(path).map_err(|error| Unusable::of(&error))
 }

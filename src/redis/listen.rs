@@ -1,5 +1,4 @@
-//! Subscriptions to one channel on every node. Each subscription has a connection of its own, and is opened again when
-//! the connection ends.
+//! Subscriptions to one channel on every node. Each has a connection of its own, and is opened again when that ends.
 
 use super::connect::exchange;
 use super::connection::naming;
@@ -19,12 +18,10 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription is opened again: `AGAIN` if its connection has broken, `AGAIN_AFTER_FAILURE` if it
-/// could not be opened.
+/// The pause before a subscription is opened again: after its connection has broken, or after it could not be opened.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Something that happened to a subscription.
 #[derive(Debug)]
 pub(crate) enum SubscriptionEvent {
     /// The server has confirmed the subscription: messages published from now on arrive.
@@ -36,7 +33,6 @@ pub(crate) enum SubscriptionEvent {
     Refused(Fault),
 }
 
-/// One subscription on each node.
 pub(crate) struct Listeners {
     each: Vec<Listener>,
     channel: String,
@@ -75,14 +71,13 @@ impl Listeners {
         self.each.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes again on this node, over a new connection. The node has lost the old connection, so the node's
-    /// messages do not arrive any more.
+    /// Subscribes again on this node, over a new connection. The node has lost the old one, and its messages do not
+    /// arrive any more.
     pub(crate) fn reopen(&mut self, node: usize) {
         self.each[node] = Listener::new(self.each[node].route.clone(), &self.channel, self.patience);
     }
 }
 
-/// An open subscription: its messages, and the server that sends them.
 struct Subscription {
     messages: PubSubStream,
     server: Option<Host>,
@@ -130,8 +125,8 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     });
                 }
             };
-            // When the route moves, no task is woken. But the caller also makes requests, and polls this future after
-            // each request.
+            // No task is woken when the route moves. But the caller also makes requests, and polls this future after
+            // each.
             let next = poll_fn(|cx| match open.has_moved(&route) {
                 true => Poll::Ready(None),
                 false => open.messages.poll_next_unpin(cx),

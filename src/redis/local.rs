@@ -1,11 +1,11 @@
-//! `local:`, a server of one user, for locks on one machine. The first call that needs the server starts it. The
-//! server outlives that call, and writes to disk before it answers.
+//! `local:`, a server of one user, for locks on one machine. The first call that needs the server starts it. It
+//! outlives that call, and writes to disk before it answers.
 //!
-//! The server's files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself
-//! holds two file locks: one on the directory, one on `lock`, its standard input. redlock takes both file locks before
-//! the server's exec, and they last until the server's last process has ended. So there is never a second server, even
-//! if many calls begin at once, processes are killed or files are removed. If `lock` is removed, the file lock on the
-//! directory remains. `lock` is for file systems that cannot lock directories (NFS).
+//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds two
+//! file locks, one on the directory and one on `lock`, its standard input. redlock takes both before the server's exec,
+//! and they last until the server's last process has ended. So there is never a second server, even if many calls begin
+//! at once, processes are killed or files are removed. If `lock` is removed, the file lock on the directory remains.
+//! `lock` is for file systems that cannot lock directories (NFS).
 
 use super::file_value::{Cause, Unusable};
 use crate::sys::clock::Boot;
@@ -25,8 +25,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// The longest time that a call waits until the server has started and loaded its file. A start takes about 10 ms, more
-/// on a slow disk.
+/// How long a call waits for the server to start and to load its file. A start takes 10 ms, more on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -43,14 +42,12 @@ const STICKY: u32 = 0o1000;
 /// The server's standard input.
 const LOCK: &str = "lock";
 
-/// The `local:` server of a directory.
 #[derive(Debug)]
 pub(crate) struct Local {
     directory: PathBuf,
 }
 
-/// Connects to the server, and starts the server if it is not running. `directory`: see [`Local::at`]. The future may
-/// be dropped at any time.
+/// Connects to the server, and starts it if it is not running. The future may be dropped at any time.
 pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> {
     let local = Local::at(directory).map_err(|error| io::Error::other(error.why))?;
     let mut started = false;
@@ -66,7 +63,7 @@ pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> 
 }
 
 impl Local {
-    /// The server in `directory`; None: the server in the user's own directory for this machine.
+    /// The server in `directory`, or else in the user's own directory for this machine.
     ///
     /// # Errors
     /// The fault of the directory, in words that continue the URL.
@@ -93,7 +90,6 @@ impl Local {
         self.directory.join(process::SOCKET)
     }
 
-    /// The server's pid, if it is running.
     pub(crate) fn pid(&self) -> Option<i32> {
         Some(getsockopt(&self.dial().ok()?, PeerCredentials).ok()?.pid())
     }
@@ -136,10 +132,7 @@ impl Local {
         Some(disk.blocks_available() * disk.fragment_size())
     }
 
-    /// The server program that is installed.
-    ///
-    /// # Errors
-    /// The message that no server program is installed.
+    /// The installed server program, or the message that none is installed.
     pub(crate) fn program() -> Result<PathBuf, String> {
         host::servers().next().ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
     }
@@ -172,8 +165,7 @@ impl Local {
     /// Starts the server, and sets `started`. Does nothing if a file lock shows that the server is running or starting.
     ///
     /// # Errors
-    /// The server cannot be started. Or a server that this process started has exited at once: `started` is set
-    /// already, but no server holds the file lock.
+    /// The server cannot be started, or has exited at once: `started` is set already, but nobody holds the file lock.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
         self.check(true).map_err(|error| io::Error::other(error.why))?;
         if !self.is_ours() {
@@ -192,7 +184,6 @@ impl Local {
         }
     }
 
-    /// Opens a file of the server, creating it if it is missing.
     fn open(&self, options: &mut OpenOptions, name: &str) -> io::Result<File> {
         let path = self.file(name);
         files::open_regular(&path, options).map_err(|error| self.unusable(&path, &error))
@@ -209,13 +200,13 @@ impl Local {
         if log.metadata()?.len() > LONGEST_LOG {
             log.set_len(0)?;
         }
-        // The permissions of the directory decide who may connect. Whoever may connect can do what the server can, so the
-        // socket is open only in a directory that its group may enter, and no other user.
+        // The permissions of the directory decide who may connect. Whoever may connect can do what the server can, so
+        // the socket is open only in a directory that its group may enter, and nobody else.
         let shared = fs::metadata(&self.directory)?.mode() & 0o011 == 0o010;
         let mut command = Command::new(program);
         command.args(["--port", "0", "--unixsocketperm", if shared { "777" } else { "700" }, "--unixsocket"]);
         command.arg(self.socket()).args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-        // When the file has grown to 1 MB, the server rewrites the file: a small file loads quickly.
+        // The server rewrites its file when it has grown to 1 MB, because a small file loads quickly.
         command.args(["--auto-aof-rewrite-min-size", "1mb", "--loglevel", "warning"]);
         command.current_dir(&self.directory).env_clear().stdin(lock).stdout(log.try_clone()?).stderr(log);
         Ok(command)
@@ -231,8 +222,8 @@ impl Local {
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses a path that is no directory, a directory that another user could have made or could replace, and a socket
-    /// that every user may use. `make`: a directory that is missing is made.
+    /// Refuses a path that is no directory, a directory that another user could have made or could replace, and a
+    /// socket that every user may use. With `make`, a missing directory is made.
     fn check(&self, make: bool) -> Result<(), Unusable> {
         let existing = self.directory.ancestors().find(|directory| directory.exists());
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
@@ -261,8 +252,8 @@ impl Local {
         }
     }
 
-    /// The objection that every user may use the socket of the server that runs: somebody has opened the directory after
-    /// the server's start.
+    /// Objects if every user may use the socket of the running server: somebody has opened the directory after its
+    /// start.
     fn open_socket(&self) -> Option<String> {
         let may = |path: &Path, what: u32| fs::metadata(path).is_ok_and(|found| found.mode() & what != 0);
         let (directory, socket) = (self.directory.display(), self.socket());
@@ -271,10 +262,10 @@ impl Local {
     }
 }
 
-/// The objection to a directory or link on the way to the server's directory, or to this directory. `is_among_others`:
-/// others may put files beside it. Root starts no server and asks none where another user has a say. A user may use the
-/// server of another user, who owns the directory and could cheat with the locks; below directories of these two and of
-/// root.
+/// The objection to a directory or link on the way to the server's directory, or to that directory itself.
+/// `is_among_others`: others may put files beside it. Root starts no server and asks none where another user has a say.
+/// A user may use the server of another user, who owns the directory and could cheat with the locks, but only below
+/// directories of these two and of root.
 fn objection(step: &Step, is_among_others: bool) -> Option<String> {
     let is_chosen = step.is_end && !geteuid().is_root() && !is_among_others;
     if let Some(foreign) = step.foreign().filter(|_| !is_chosen) {

@@ -16,11 +16,11 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A result for which nobody has waited is used if its look-up began at most this long ago.
+/// A result that nobody has waited for is used if its look-up began at most this long ago.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// The look-ups of one node, by name. A look-up goes on when its caller gives up: if a packet was lost, the C library
-/// asks the name server again only after 5 s, and most callers wait less. The next caller gets the same look-up.
+/// The look-ups of one node, by name. A look-up goes on when its caller gives up: the C library asks the name server
+/// again only 5 s after a lost packet, and most callers wait less. The next caller joins the same look-up.
 #[derive(Default)]
 pub(super) struct LookUps(RefCell<BTreeMap<String, LookUp>>);
 
@@ -31,7 +31,6 @@ struct LookUp {
 }
 
 impl LookUps {
-    /// All addresses of the host.
     pub(super) async fn find(&self, host: &Host) -> Result<Vec<SocketAddr>, Fault> {
         if let Ok(ip) = host.name.parse() {
             return Ok(vec![SocketAddr::new(ip, host.port)]);

@@ -1,4 +1,4 @@
-//! Asks all nodes in parallel, and collects answers until these suffice or a deadline has passed. No other folder of
+//! Asks all nodes in parallel, and collects answers until they suffice or a deadline has passed. No other folder of
 //! src/ names the `redis` crate.
 
 mod address;
@@ -40,19 +40,17 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The time limit for the list of a node's keys, as a multiple of a request's timeout: a server may send keys for ever.
+/// The time limit for the list of a node's keys, in request timeouts: a server may send keys for ever.
 const LISTING: u32 = 20;
-/// The limit of the memory for the names from one node, in bytes. README tells the same limit as a number of names.
+/// The most memory that the names from one node may take, in bytes. README gives the same limit as a number of names.
 const LISTED: usize = 24 << 20;
-/// The memory that a listed name takes beside its text, in bytes.
+/// The memory that a listed name takes besides its text, in bytes.
 const LISTED_NAME: usize = 64;
 
-/// The pause between attempts to reach a lost node: `RECONNECT` if the node is the only node, else
-/// `RECONNECT_ONE_OF_SEVERAL`.
+/// The pause between attempts to reach a lost node.
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_ONE_OF_SEVERAL: Duration = Duration::from_secs(1);
 
-/// All configured nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
@@ -65,7 +63,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
 impl Nodes {
-    /// Makes the nodes. The first request to a node opens the connection.
+    /// The first request to a node opens its connection.
     pub(crate) fn new(addresses: &[Address], timeout: Duration) -> Nodes {
         Nodes { nodes: addresses.iter().cloned().map(|address| Node::new(address, timeout)).collect(), timeout }
     }
@@ -84,17 +82,16 @@ impl Nodes {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
     }
 
-    /// True if the only node is a server of `local:`, which forgets nothing in a restart.
+    /// True if the only node is a server of `local:`, which loses nothing in a restart.
     pub(crate) fn are_local(&self) -> bool {
         matches!(self.nodes.as_slice(), [node] if matches!(node.address().deployment(), Deployment::Local(_)))
     }
 
-    /// The name of a node in messages.
     pub(crate) fn name(&self, node: usize) -> String {
         self.nodes[node].address().to_string()
     }
 
-    /// The name of a node. If the node has several servers, the server in use is added.
+    /// The name of a node, with the server in use if the node has several.
     pub(crate) fn asked(&self, node: usize) -> String {
         match self.nodes[node].route().server() {
             Some(server) => format!("{} ({server})", self.name(node)),
@@ -102,16 +99,13 @@ impl Nodes {
         }
     }
 
-    /// The deadline of a request that begins now.
     pub(crate) fn deadline(&self) -> Boot {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to all nodes, in parallel. After each answer or fault, `patience` tells when the wait for the
-    /// other nodes ends. The wait never goes on past `deadline`. A node that has not answered at the end of the wait
-    /// gets [`Fault::Slower`], or a timeout if the deadline has passed.
-    ///
-    /// Dropping the future does not take back requests that were sent.
+    /// Sends one call to all nodes in parallel. After each answer or fault, `patience` says how long to wait for the
+    /// other nodes, but never past `deadline`. A node that has not answered by then gets [`Fault::Slower`], or a
+    /// timeout if the deadline has passed. Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
         &mut self,
         call: &Call,
@@ -133,7 +127,6 @@ impl Nodes {
         answers
     }
 
-    /// The answers before any request.
     pub(crate) fn unasked<A>(&self) -> Answers<A> {
         Answers(self.nodes.iter().map(|_| None).collect())
     }
@@ -163,9 +156,8 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on the nodes that `whom` picks. This usually takes two round trips. If a fault
-    /// may concern one lock only, the fault is the result of this lock's call. Any other fault is the result of all
-    /// calls to the node.
+    /// Runs one script for many locks on the nodes that `whom` picks, usually in two round trips. A fault that may
+    /// concern one lock only is the result of that lock's call. Any other fault is the result of all calls to the node.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -185,9 +177,8 @@ impl Nodes {
         Answers(join_all(asked).await)
     }
 
-    /// Lists each node's keys that match the pattern. A node's result is the names that `name_of` finds in these keys,
-    /// or a fault. `failed` has the faults so far: a node that has timed out is not asked again. Each page of keys has
-    /// a deadline, and so has the whole list.
+    /// Lists the names that `name_of` finds in each node's keys that match the pattern. A node in `failed` that has
+    /// timed out is not asked again. Each page of keys has a deadline, and so has the whole list.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
@@ -225,14 +216,13 @@ impl Nodes {
         join_all(asked).await
     }
 
-    /// True if a request may have reached the node.
     pub(crate) fn may_have_been_sent(&self, node: usize) -> bool {
         self.nodes[node].may_have_been_sent()
     }
 
     /// Returns as soon as one of the lost nodes is connected again: see [`Node::reconnected`].
     pub(crate) async fn reconnected(&mut self) {
-        // The pause is short for a single node. If the node has forgotten the lease, whoever asks first gets the lock.
+        // A single node gets a short pause: if it has forgotten the lease, whoever asks first gets the lock.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -253,12 +243,10 @@ impl<A> Answers<A> {
         })
     }
 
-    /// The answers so far, by node.
     pub(crate) fn into_answers(self) -> impl Iterator<Item = (usize, A)> {
         self.0.into_iter().enumerate().filter_map(|(node, got)| Some((node, got?.answer.ok()?)))
     }
 
-    /// The answers without their nodes.
     pub(crate) fn replies(&self) -> impl Iterator<Item = &A> + Clone {
         self.iter().map(|(_, _, answer)| answer)
     }
@@ -304,7 +292,6 @@ impl<A> Answers<A> {
         self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?.answer.as_mut().ok()?)))
     }
 
-    /// The number of answers that `is` accepts.
     pub(crate) fn count(&self, is: impl Fn(&A) -> bool) -> usize {
         self.replies().filter(|answer| is(answer)).count()
     }

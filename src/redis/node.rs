@@ -25,10 +25,9 @@ const ATTEMPTS: usize = 8;
 /// The answer to a hedged call counts only if it comes within this many node timeouts.
 const LATE: u32 = 2;
 
-/// The outcome of one request to one node.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestOutcome<A> {
-    /// The time at which the request was sent. The ttl of a lease counts from this time.
+    /// When the request was sent: the ttl of a lease counts from this time.
     pub(crate) sent: Boot,
     pub(crate) answer: Result<A, Fault>,
 }
@@ -66,7 +65,7 @@ struct CallUnderWay {
 }
 
 impl CallUnderWay {
-    /// A call over `open`, if there is such a connection, else over a new connection.
+    /// A call over `open`, or else over a new connection.
     fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> CallUnderWay {
         let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
@@ -96,7 +95,7 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Makes a node. The first request opens the connection.
+    /// The first request opens the connection.
     pub(crate) fn new(address: Address, timeout: Duration) -> Node {
         Node {
             route: Route::new(address),
@@ -127,13 +126,11 @@ impl Node {
         self.look_ups().within(Boot::now() + self.timeout, self.route.masters()).await
     }
 
-    /// Sends the next request to this server. None: the next connection looks the server up again.
     pub(crate) fn turn_to(&mut self, server: Option<Host>) {
         self.route.turn_to(server);
         self.attempts.clear();
     }
 
-    /// True if a request may have reached the node.
     pub(super) fn may_have_been_sent(&self) -> bool {
         self.may_have_been_sent
     }
@@ -162,8 +159,7 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times, each time for another lock: see [`Node::run_many`]. A fault that may be about a
-    /// single lock is the result of one call. Any other fault is the result of all calls.
+    /// One node's part of [`super::Nodes::ask_many`].
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -179,8 +175,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Looks for the key of the wrong type, since a script's error does not name the key. Returns
-    /// [`Fault::WrongType`] with this key, or `fault` if no such key is found.
+    /// Looks for the key of the wrong type, which a script's error does not name. Returns [`Fault::WrongType`] with
+    /// this key, or `fault` if no such key is found.
     async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
         let (base, parts) = &call.beside;
         for (part, expected) in *parts {
@@ -200,8 +196,7 @@ impl Node {
         self.record_outcome(connected).map(drop)
     }
 
-    /// Opens several connections to the node's address, and returns the `run_id`s of the servers that answer. There is
-    /// more than one `run_id` if the address leads to several servers.
+    /// The `run_id`s of the servers that answer: several if the address leads to several servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
@@ -210,7 +205,6 @@ impl Node {
         self.route.server().map_or_else(|| self.address().clone(), |server| self.address().at(&server))
     }
 
-    /// Runs a plain command.
     pub(crate) async fn command(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let mut command = Cmd::new();
         command.arg(words);
@@ -276,7 +270,6 @@ impl Node {
         })
     }
 
-    /// Sends a request once.
     async fn request(&mut self, call: &Call) -> Result<ScriptAnswer, Fault> {
         let connection = match (call.delivery, &self.link) {
             (Delivery::Once | Delivery::InOrder, Link::Silent(_)) => {
@@ -295,8 +288,8 @@ impl Node {
         Ok(self.answered(answer))
     }
 
-    /// Sends a request, and repeats the request over new connections until there is an answer
-    /// ([`Delivery::Hedged`]). The answer to an earlier hedged request with the same script counts as well.
+    /// Sends a request, and repeats it over new connections until there is an answer ([`Delivery::Hedged`]). The answer
+    /// to an earlier hedged request with the same script counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow network needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
@@ -320,8 +313,8 @@ impl Node {
                 Some(latest) => latest.begun + patience,
             };
             if due.passed() {
-                // Forgets the server: another server may be the primary by now. If there is neither a connection nor an
-                // attempt, keeps the server: a redirection may have just named this server.
+                // Another server may be the primary by now. But with neither a connection nor an attempt, a redirection
+                // may have just named this server.
                 if self.link.connection().is_some() || !self.attempts.is_empty() {
                     self.route.forget();
                 }
@@ -337,13 +330,13 @@ impl Node {
             let is_latest = at == self.attempts.len();
             match outcome {
                 Err(fault) if is_latest => return Err(self.failed(fault)),
-                // This answer is ignored: it may come from a former primary, or from a server that stood still and was
-                // demoted meanwhile.
+                // This answer is ignored, because it may come from a former primary, or from a server that stood still
+                // and was demoted meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
                 Ok(answer) if answer.value.is_ok() || is_latest => return Ok(self.answered(answer)),
-                // This attempt has failed, but an attempt that began later is still under way.
+                // This attempt has failed, but a later one is still under way.
                 _ => {}
             }
         }
@@ -389,7 +382,7 @@ impl Node {
         if wanted == 0 {
             return Ok(());
         }
-        // WAIT blocks the connection: if this future is dropped, the next request needs another connection.
+        // WAIT blocks the connection: if this future is dropped, the next request needs another one.
         let link = std::mem::replace(&mut self.link, Link::Missing);
         let Some(connection) = link.connection() else { return Err(Fault::Closed) };
         let patience = (deadline.left() * 3 / 4).as_millis().max(1);
@@ -413,7 +406,6 @@ impl Node {
         self.link.connection().filter(fits).cloned()
     }
 
-    /// The open connection; a new connection if there is none.
     async fn connect(&mut self) -> Result<Rc<Connection>, Fault> {
         match self.usable() {
             Some(connection) => Ok(connection),
@@ -438,8 +430,8 @@ impl Node {
         }
     }
 
-    /// Called when no connection could be opened. Forgets the server that a Cluster named. Returns the fault to report:
-    /// if the node has answered before, a temporary fault.
+    /// Called when no connection could be opened. Forgets the server that a Cluster named. The fault is temporary if
+    /// the node has answered before.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
         if self.has_answered { fault.for_now() } else { fault }
@@ -456,7 +448,7 @@ impl Node {
         answer
     }
 
-    /// Drops the connection. Plans to reconnect at once, unless a time is planned already.
+    /// Drops the connection, and plans to reconnect at once unless a time is planned already.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();

@@ -14,7 +14,6 @@ pub(crate) enum Reply {
     List(Vec<Reply>),
 }
 
-/// A type into which the replies of scripts are parsed.
 pub(crate) trait FromReply: Sized {
     /// The parsed reply; none for a reply that no script gives.
     fn from_reply(reply: &Reply) -> Option<Self>;
@@ -74,7 +73,6 @@ impl Reply {
         self.at(at).as_text().unwrap_or_default()
     }
 
-    /// The number at this index of a list; none if there is no number, or if the number is negative.
     pub(crate) fn count(&self, at: usize) -> Option<u64> {
         self.at(at).as_count()
     }

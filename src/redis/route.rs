@@ -1,4 +1,4 @@
-//! The way to a node: to the server in the address, or to the server that Sentinels or a Cluster name at the moment.
+//! The way to a node: to the server in the address, or to the one that Sentinels or a Cluster name at the moment.
 
 use super::address::Address;
 use super::connect;
@@ -16,15 +16,15 @@ use tokio::time::sleep;
 /// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that redlock renews.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
-/// The way to one node. Requests and subscriptions use clones of one route. The clones share what they learn.
+/// The way to one node. Requests and subscriptions use clones of one route, which share what they learn.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: Address,
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// Servers of a Cluster that are tried last. The servers in the URL are tried first, except those in this list. The
-    /// list has masters that another server named, and servers that reported the Cluster as down or incomplete.
+    /// Servers of a Cluster that are tried last: masters that another server named, and servers, in the URL or not,
+    /// that reported the Cluster as down or incomplete.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that a server has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -45,10 +45,7 @@ impl Route {
         &self.address
     }
 
-    /// Connects and logs in. Returns the name of the server, too; None if the address leads to a single server.
-    ///
-    /// # Errors
-    /// The reason why the node cannot be reached, or the refusal of the login.
+    /// Connects and logs in. Returns the name of the server, too; none if the address leads to a single server.
     pub(super) async fn open(&self) -> Result<(Option<Host>, ServerStream), Fault> {
         let (server, socket) = match (self.address.deployment(), self.server()) {
             (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await?,
@@ -107,9 +104,8 @@ impl Route {
         self.demotions.get()
     }
 
-    /// Fails if the Sentinels name another primary: a former primary may still answer. Asks the Sentinels at most once
-    /// in [`NAMED_FOR`]. Waits for half of the time to the deadline. Sentinels that have not answered by then are
-    /// ignored.
+    /// Fails if the Sentinels name another primary, because a former primary may still answer. Asks them at most once
+    /// in [`NAMED_FOR`], and ignores those that have not answered in half of the time to the deadline.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(());
@@ -122,10 +118,10 @@ impl Route {
         Ok(())
     }
 
-    /// Handles the error of a request that a Cluster has not executed. Follows a redirection, avoids a server that
+    /// Handles the error of a request that a Cluster has not executed: follows a redirection, avoids a server that
     /// reports the Cluster as down, or waits. `tries`: how often the request was repeated so far. Returns true if the
-    /// request is to be sent again. Returns false for any other error, and after the last repetition. Returns false if
-    /// the node is no Cluster, or if no server is known.
+    /// request is to be sent again, and false for any other error, after the last repetition, or if no server of a
+    /// Cluster is known.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
@@ -148,7 +144,7 @@ impl Route {
         Ok(true)
     }
 
-    /// Avoids this server for the next entry to the Cluster: the server may be cut off, or may have left.
+    /// Avoids this server at the next entry to the Cluster: it may be cut off, or may have left.
     fn avoid(&self, server: Host, seeds: &[Host]) {
         let mut later = self.later.borrow_mut();
         later.retain(|one| *one != server);
@@ -159,10 +155,7 @@ impl Route {
         self.turn_to(None);
     }
 
-    /// The masters of a Cluster: each has a part of the node's keys. For any other node, a single `None`.
-    ///
-    /// # Errors
-    /// The reason why no server can be asked, or why no server knows all masters.
+    /// The masters of a Cluster, each with a part of the node's keys; a single `None` for any other node.
     pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
         let Deployment::Cluster(seeds) = self.address.deployment() else { return Ok(vec![None]) };
         let mut known = Err(Fault::TimedOut);

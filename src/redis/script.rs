@@ -4,11 +4,10 @@ use redis::Cmd;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A Lua script. A server that has received the body knows the script by its name. The server forgets the script when
-/// it restarts, at SCRIPT FLUSH, and (since Redis 7.4) when many newer scripts have come.
+/// A Lua script. A server that has received the body knows the script by its SHA1, until the server restarts, until
+/// SCRIPT FLUSH, or (since Redis 7.4) until many newer scripts have come.
 pub(crate) struct Script {
     pub(crate) body: &'static str,
-    /// The name by which a server knows the script.
     pub(crate) sha1: &'static str,
 }
 
@@ -20,32 +19,29 @@ impl Script {
     }
 }
 
-/// One call of a script, for one node or several.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The lock's other keys: the common prefix of their names, and a pair for each key. The pair has the rest of the
-    /// key's name, and the key's type.
+    /// The lock's other keys: the common prefix of their names, and for each key the rest of its name and its type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
 /// How a call is sent to a node whose connection may be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// The call goes once. If the last request got no answer, and was not [`Delivery::InOrder`], the call goes over a
-    /// new connection.
+    /// The call goes once, over a new connection if the last request got no answer and was not [`Delivery::InOrder`].
     Once,
-    /// The call undoes a request. The call goes once, over the connection of that request, and so arrives behind that
-    /// request. The call has the script's body, unless the connection has just sent the body. So the server never has
-    /// to ask for the body, and executes the call even if the caller does not wait for the answer.
+    /// The call undoes a request. It goes once, over the connection of that request, and so arrives after it. It
+    /// carries the script's body, unless the connection has just sent it. So the server never has to ask for the body,
+    /// and executes the call even if the caller does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
-    /// The call first goes like [`Delivery::Once`]. After each pause with no answer, the call goes again, over a new
-    /// connection. Exception: if a request with [`Delivery::InOrder`] is still unanswered, the call goes once, over the
+    /// The call first goes like [`Delivery::Once`], and then again after each pause with no answer, over a new
+    /// connection. But while a request with [`Delivery::InOrder`] is unanswered, the call goes once, over the
     /// connection of that request. The first answer counts, even the answer to an earlier hedged call with the same
     /// script.
     Hedged(Duration),
@@ -61,7 +57,7 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
-    /// The same call, with `key`, if there is one, behind all other keys.
+    /// Adds `key`, if there is one, behind all other keys.
     pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
         self.keys.extend(key);
         self
@@ -83,12 +79,10 @@ impl Call {
         Call { delivery: Delivery::Hedged(pause), ..self }
     }
 
-    /// The request for a server that knows the script.
     pub(super) fn by_name(&self) -> Cmd {
         self.command("EVALSHA", self.script.sha1)
     }
 
-    /// The request that works on any server.
     pub(super) fn with_body(&self) -> Cmd {
         self.command("EVAL", self.script.body)
     }

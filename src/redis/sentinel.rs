@@ -21,8 +21,7 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel can be reached, or why the primary cannot be reached. [`Fault::Unreachable`] if the
-/// server is not a primary.
+/// [`Fault::Unreachable`] if the server that the Sentinels name is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
@@ -33,10 +32,8 @@ pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Faul
     }
 }
 
-/// Fails if the Sentinels name another primary before the deadline. Sentinels that cannot tell are ignored.
-///
-/// # Errors
-/// [`Fault::Unreachable`], naming that primary.
+/// Fails with [`Fault::Unreachable`] if the Sentinels name another primary before the deadline. Sentinels that cannot
+/// tell are ignored.
 pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot) -> Result<(), Fault> {
     match within(deadline, primary(address)).await {
         Some(Ok(primary)) if primary != *server => {
@@ -54,8 +51,8 @@ pub(crate) struct SentinelView {
     pub(crate) no_quorum: Option<String>,
 }
 
-/// Asks each Sentinel for its view, for at most `patience`. Returns the name of each Sentinel, with the view or the
-/// fault. Empty if the address names no Sentinels.
+/// The name of each Sentinel, and its view or the fault. Waits for at most `patience`. Empty if the address names no
+/// Sentinels.
 pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<SentinelView, Fault>)> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else { return Vec::new() };
     let asked = sentinels.iter().map(|sentinel| async move {
@@ -72,7 +69,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<Senti
     check.arg("CKQUORUM").arg(service);
     let no_quorum = match exchange(&mut socket, &[check]).await {
         Err(Fault::Refused(code, detail) | Fault::CannotServe(code, detail)) if code == "NOQUORUM" => Some(detail),
-        // The Sentinels have a quorum. Or the answer tells nothing: the user may lack the right to ask.
+        // The Sentinels have a quorum, or the answer says nothing: the user may lack the right to ask.
         _ => None,
     };
     Ok(SentinelView { primary, no_quorum })
@@ -87,7 +84,7 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();
     let (mut votes, mut faults, mut until) = (Vec::<Vote>::new(), Vec::new(), Boot::NEVER);
     while let Some(Some(answer)) = within(until, asked.next()).await {
-        // A Sentinel that refuses has answered, too.
+        // A refusal is an answer, too.
         if answer.as_ref().map_or_else(Fault::is_final, |_| true) {
             until = until.min(Boot::now() + OTHERS);
         }
@@ -105,17 +102,17 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     if let Some((_, primary)) = votes.into_iter().max_by_key(|(epoch, _)| *epoch) {
         return Ok(primary);
     }
-    // If most Sentinels refuse for good, a refusal is told; else the fault of a Sentinel that may recover.
+    // If most Sentinels refuse for good, a refusal is reported; else the fault of a Sentinel that may recover.
     let refused = faults.iter().filter(|fault| fault.is_final()).count() > sentinels.len() / 2;
-    let told = faults.into_iter().find(|fault| fault.is_final() == refused);
-    Err(told.unwrap_or(Fault::TimedOut))
+    let reported = faults.into_iter().find(|fault| fault.is_final() == refused);
+    Err(reported.unwrap_or(Fault::TimedOut))
 }
 
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // The first command tells the primary: during a failover, it names the new primary sooner than the second
-        // command does. The second command tells the epoch.
+        // During a failover, the first command names the new primary sooner than the second command does. The second
+        // command tells the epoch.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);

@@ -1,5 +1,5 @@
-//! The stream of bytes from and to a server. The stream copes with an endless reply, and with a server that sends an
-//! error unasked and then closes the connection.
+//! The stream of bytes from and to a server. It copes with an endless reply, and with a server that sends an error
+//! unasked and then closes the connection.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -7,20 +7,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most memory for all replies between two requests, in bytes: an endless reply must not fill this machine's
-/// memory. A page of locks is sized for half of this limit. If answers about locks do not fit, redlock asks again about
-/// these locks. If a subscription reaches the limit, redlock opens the subscription again.
+/// The most memory for all replies between two requests, in bytes, because an endless reply must not fill this
+/// machine's memory. A page of locks is sized for half of it. If answers about locks do not fit, redlock asks about
+/// these locks again; if a subscription reaches the limit, redlock opens it again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory that a value needs besides its text, in bytes. The stream counts lines, not values: a value has at least
 /// one line.
 const VALUE: usize = 64;
 
-/// A stream that limits the server's replies. It fails with [`ErrorKind::FileTooLarge`] once the replies since the last
-/// request take up more memory than [`LONGEST_REPLY`].
+/// Fails with [`ErrorKind::FileTooLarge`] once the replies since the last request take up more than [`LONGEST_REPLY`].
 ///
-/// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. The
-/// error becomes the answer to the first request: the stream reads nothing before that request is written. A write to a
-/// closed connection counts as a success, so that the error is read.
+/// A server that has too many clients, or is in protected mode, sends an error unasked, and closes the connection. That
+/// error becomes the answer to the first request: the stream reads nothing before the request is written, and a write
+/// to a closed connection counts as a success, so that the error is read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
     /// A copy of the descriptor of a TCP socket; none for a Unix socket, or if no descriptor was free.
@@ -31,7 +30,6 @@ pub(super) struct ServerStream {
     reader: Option<Waker>,
 }
 
-/// A stream of bytes to a server: TCP, TLS or a Unix socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}

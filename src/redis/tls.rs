@@ -18,9 +18,8 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// A TLS configuration. `ca`: the file (PEM) of the certificates to trust; None: the system's certificates, which are
-/// read once. `identity`: the files (PEM) of a certificate and its key, for servers that ask for a certificate; None:
-/// redlock shows no certificate.
+/// A TLS configuration. `ca`: the file (PEM) of the certificates to trust, or else the system's, which are read once.
+/// `identity`: the files (PEM) of a certificate and its key, for servers that ask for one, or else redlock shows none.
 ///
 /// # Errors
 /// A file that cannot be read or used, or a system without certificates to trust.
@@ -136,7 +135,6 @@ impl ServerCertVerifier for Trusted {
     }
 }
 
-/// The private key in a file.
 fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, Unusable> {
     let text = read(path).map_err(|error| error.within(|why| unusable(path, why)))?;
     let key = PrivateKeyDer::from_pem_slice(&text);

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. To add a parameter, change the function of each scheme that has the parameter: list the name as
-/// known, and read the value. Add a default to [`Url::of`], an accessor to address.rs, and the name to redlock.man.
-/// If the node must fail when its server refuses the parameter, send the parameter in connect.rs. Otherwise send it in
-/// connection.rs and listen.rs. If Sentinels do not take the parameter, reset it in `Address::of_sentinel`.
+/// A URL in its parts. To add a parameter, change the function of each scheme that has it: list the name as known, and
+/// read the value. Add a default to [`Url::of`], an accessor to address.rs, and the name to redlock.man. If the node
+/// must fail when its server refuses the parameter, send it in connect.rs, otherwise in connection.rs and listen.rs. If
+/// Sentinels do not take it, reset it in `Address::of_sentinel`.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -20,24 +20,23 @@ pub(super) struct Url {
     /// True if the password of the settings does not apply: for Sentinels and for `local:`.
     pub(super) own_login: bool,
     pub(super) database: u32,
-    /// True for TLS over TCP.
     pub(super) tls: bool,
 }
 
 /// The kind of server to connect to. To add a kind, read the scheme in [`Url::parse`], and compare two addresses in
-/// `Address::is_same_node`. Put the look-up of the server into a new file, and call that file in route.rs: otherwise
-/// route.rs takes the new kind for a single server. Extend doctor's checks `kind` and `replicas`.
+/// `Address::is_same_node`. Put the look-up of the server into a file of its own, and call it in route.rs, which
+/// otherwise takes the new kind for a single server. Extend doctor's checks `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),
     Unix(PathBuf),
-    /// The primary of this service. Any of these Sentinels can name the primary.
+    /// The primary of this service, which any of these Sentinels can name.
     Sentinel {
         sentinels: Vec<Host>,
         service: String,
         login: Login,
     },
-    /// The primary for a lock's hash slot. Any of these servers of the Cluster can name the primary.
+    /// The primary for a lock's hash slot, which any of these servers of the Cluster can name.
     Cluster(Vec<Host>),
     /// The server of `local:`, in this directory, or in the user's default directory.
     Local(Option<PathBuf>),
@@ -50,7 +49,6 @@ pub(crate) struct Host {
     pub(crate) port: u16,
 }
 
-/// The user and the password of a URL, as far as the URL gives them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
@@ -73,10 +71,7 @@ pub(crate) fn split(list: &str) -> Vec<String> {
 }
 
 impl Url {
-    /// Parses a URL of the forms that [`super::Address::parse`] lists.
-    ///
-    /// # Errors
-    /// The fault of the URL, without the password.
+    /// Parses a URL of the forms that [`super::Address::parse`] lists. The error never shows the password.
     pub(super) fn parse(url: &str) -> Result<Url, String> {
         if url.is_empty() {
             return Err("empty Redis URL; one looks like redis://127.0.0.1:6379".to_owned());
@@ -102,7 +97,6 @@ impl Url {
         Ok(Url { tls: is_tls(url), ..parsed.map_err(bad)? })
     }
 
-    /// A URL without a login, of database 0.
     fn of(deployment: Deployment) -> Url {
         Url { deployment, login: Login::default(), own_login: false, database: 0, tls: false }
     }
@@ -136,7 +130,6 @@ impl fmt::Debug for Login {
     }
 }
 
-/// True if a URL asks for TLS.
 pub(crate) fn is_tls(url: &str) -> bool {
     scheme(url).is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("rediss"))
 }
@@ -296,9 +289,9 @@ fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
     Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The parameters after the `?` of a URL. A parameter that is not `known` is refused, since it might name the database.
-/// The refusal does not show the parameter, which may be the rest of a password. `protocol` is for other clients, and
-/// changes nothing here.
+/// The parameters after the `?` of a URL. A parameter that is not `known` is refused, because it might name the
+/// database. The refusal does not show it, because it may be the rest of a password. `protocol` is for other clients,
+/// and changes nothing here.
 fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
