@@ -16,7 +16,6 @@ impl Boot {
     /// The latest point, which is never reached.
     pub(crate) const NEVER: Boot = Boot(u64::MAX);
 
-    /// The point this long after boot.
     pub(crate) const fn at(since_boot: Duration) -> Boot {
         Boot(since_boot.as_secs() * 1_000_000_000 + since_boot.subsec_nanos() as u64)
     }
@@ -42,7 +41,6 @@ impl Boot {
         Boot::now().since(self)
     }
 
-    /// True once this point is reached.
     pub(crate) fn passed(self) -> bool {
         Boot::now() >= self
     }
@@ -79,8 +77,7 @@ pub(crate) fn local_minute(since: Duration) -> Option<String> {
     Some(minutes.strip_prefix(today.get(..11)?).unwrap_or(minutes).to_owned())
 }
 
-/// Writes a time since 1970 as date and time in this machine's time zone: `2026-11-21 03:00:02 +0100`. None if the time
-/// is too large.
+/// A time since 1970 in this machine's time zone: `2026-11-21 03:00:02 +0100`. None if it is too large.
 pub(crate) fn local_date(since: Duration) -> Option<String> {
     let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
     let mut parts = MaybeUninit::uninit();

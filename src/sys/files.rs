@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A file of this many bytes is too long to read: the path may be an endless device.
 const LONGEST: u64 = 1 << 20;
-/// The time for a pipe or a device to deliver everything.
+/// A pipe or a device has this long to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keeps open(2) from waiting for the other end of a pipe, and from making a terminal the controlling terminal.
@@ -26,8 +26,7 @@ const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why the file cannot be read. For example, a timeout: a pipe has no writer, a pipe never ends, or a
-/// terminal is silent.
+/// A timeout, too: if a pipe has no writer or no end, or if a terminal is silent.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_opened(open(path)?)
 }
@@ -37,7 +36,6 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)
 }
 
-/// As [`read`], from a file that [`open`] has opened.
 pub(super) fn read_opened(mut file: File) -> io::Result<Vec<u8>> {
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
     let mut bytes = Vec::new();
@@ -55,20 +53,17 @@ pub(super) fn read_opened(mut file: File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a regular file, creating it for this user alone if it is missing.
-///
-/// # Errors
-/// The reason why it cannot be opened; also if it is a pipe, a directory or a device.
+/// Opens a regular file, creating it for this user alone if it is missing. Fails for a pipe, a directory or a device.
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match options.create(true).mode(0o600).custom_flags(AT_ONCE.bits()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
-        // ENXIO: the file is a pipe without a reader, a socket, or a device that is not there.
+        // ENXIO: the file is a pipe without a reader, a socket, or a device that does not exist.
         Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
         _ => Err(io::Error::other("it is not a regular file")),
     }
 }
 
-/// The length of a file in bytes; 0 if the kernel does not tell the length.
+/// The length of a file in bytes; 0 if the kernel does not report it.
 pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
@@ -81,9 +76,6 @@ pub(crate) fn is_standard_error(file: &File) -> bool {
 
 /// The last bytes of a file: at most `most` bytes, and none before the offset `from`. If the file has become shorter
 /// than `from`, then `from` counts as 0.
-///
-/// # Errors
-/// The reason why it cannot be read.
 pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let from = if length < from { 0 } else { from };
@@ -120,7 +112,7 @@ pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
 fn executable(path: PathBuf) -> nix::Result<PathBuf> {
     match faccessat(AT_FDCWD, &path, AccessFlags::X_OK, AtFlags::AT_EACCESS) {
         // A sandbox that is older than faccessat2(2) refuses the call. (The kernel never gives this reason for X_OK.)
-        // The exec will show whether it is this user who may execute the file.
+        // The exec will show whether this user may execute the file.
         Err(Errno::EPERM | Errno::ENOSYS) => {
             let file = path.metadata().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
             if file.mode() & 0o111 == 0 {

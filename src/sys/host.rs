@@ -11,16 +11,15 @@ use std::path::{Path, PathBuf};
 /// The names of the programs that serve Redis' protocol.
 pub(crate) const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// The name of this machine.
 pub(crate) fn name() -> String {
     gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The identity of this machine, unique among machines that share files: the id in /etc/machine-id, else the host name.
-/// The id does not change with the network.
+/// The identity of this machine, unique among machines that share files: the id in /etc/machine-id, which does not
+/// change with the network, else the host name.
 ///
 /// # Errors
-/// A shortage, for example of memory: if the host name then stood for the id, the machine would have two identities.
+/// A shortage, for example of memory: with the host name in place of the id, the machine would have two identities.
 pub(crate) fn machine() -> io::Result<String> {
     let id = match std::fs::read_to_string("/etc/machine-id") {
         Err(error) if shortage(&error).is_some() => return Err(error),
@@ -30,12 +29,9 @@ pub(crate) fn machine() -> io::Result<String> {
     Ok(Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned))
 }
 
-/// In a static program, makes the C library look up host names in /etc/hosts and by DNS alone: both are built in. All
-/// else that /etc/nsswitch.conf may name is a shared library of this machine, made for this machine's C library. The
-/// static program has another C library, and often crashes as soon as it loads such a library.
-///
-/// # Errors
-/// The system's error, for lack of memory.
+/// In a static program, makes the C library look up host names only in /etc/hosts and by DNS, which are built in.
+/// Everything else that /etc/nsswitch.conf may name is a shared library made for this machine's own C library, and
+/// often crashes a static program as soon as it is loaded. Fails only for lack of memory.
 #[cfg(target_env = "gnu")]
 pub(crate) fn look_up_names_alone() -> io::Result<()> {
     unsafe extern "C" {
@@ -71,15 +67,13 @@ pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The absolute path of the program `name`, from PATH, or else from /usr/local/bin, which cron's PATH lacks. None if no
-/// absolute path is found.
+/// The absolute path of a program, from PATH, or else from /usr/local/bin, which cron's PATH lacks.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let usual = Path::new("/usr/local/bin").join(name);
     let found = find_command(name.as_ref()).or_else(|_| find_command(usual.as_os_str()));
     found.ok().filter(|file| file.is_absolute())
 }
 
-/// The programs of Redis that are installed.
 pub(crate) fn servers() -> impl Iterator<Item = PathBuf> {
     SERVERS.into_iter().filter_map(program)
 }

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
-/// The signals by which a write can end this process, each with its bit of [`AT_START`]. This process ignores these
-/// signals, so that the write fails instead. Example: the file behind standard error has reached the `ulimit -f`.
+/// The signals by which a write can end this process, each with its bit of [`AT_START`]. They are ignored, so that the
+/// write fails instead, for example when the file behind standard error has reached the `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
-/// Records the initial state. Then opens /dev/null for closed standard descriptors, and ignores SIGPIPE: in other
-/// programs, std's start-up code does this. Ignores SIGXFSZ, too.
+/// Records the initial state. Then opens /dev/null for closed standard descriptors and ignores SIGPIPE, as std's
+/// start-up code does in other programs. Ignores SIGXFSZ, too.
 pub(crate) fn record_start_state() {
     let mut bits = 0;
     for descriptor in 0..3 {
@@ -71,7 +71,6 @@ pub(crate) fn was_ignored(signal: i32) -> bool {
     }
 }
 
-/// True if this process ignores the signal now.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null pointer means that nothing is set, and `action` is large enough for the answer.
@@ -105,10 +104,7 @@ impl Inheritance {
         Ok(Inheritance { mask: change_mask(SigmaskHow::SIG_BLOCK, signals)?, sigchld_ignored })
     }
 
-    /// Restores the state. Allocates nothing, since a child calls this between fork and exec.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// Restores the state. Allocates nothing, because a child calls this between fork and exec.
     pub(super) fn restore(&self) -> nix::Result<()> {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {

@@ -6,7 +6,7 @@ use nix::unistd::{getpgrp, read, tcgetpgrp};
 use std::io::{Stdin, stdin};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A terminal that hands over each key at once and does not show the key. Ctrl-C and Ctrl-Z still send signals.
+/// A terminal that hands over each key at once and does not show it. Ctrl-C and Ctrl-Z still send signals.
 #[derive(Debug)]
 pub(crate) struct Keyboard {
     stdin: Stdin,
@@ -20,8 +20,8 @@ impl AsFd for Keyboard {
 }
 
 impl Keyboard {
-    /// Makes the terminal hand over each key. Returns none if standard input is no terminal, or already hands over each
-    /// key: then another program reads the keys.
+    /// Makes the terminal hand over each key. None if standard input is no terminal, or already hands over each key,
+    /// because another program then reads the keys.
     pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
         let keys = Keyboard { stdin: stdin(), before };
@@ -41,7 +41,6 @@ impl Keyboard {
         self.set(&with_keys);
     }
 
-    /// Restores the terminal.
     pub(crate) fn give_back(&self) {
         self.set(&self.before);
     }
@@ -49,9 +48,9 @@ impl Keyboard {
     /// True if this key has been pressed since the last call. Always false in the background: there, another program
     /// gets the keys.
     pub(crate) fn has(&self, key: u8) -> bool {
-        let is_there = || poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
+        let has_input = || poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
         let mut keys = [0; 64];
-        while self.is_foreground() && is_there() {
+        while self.is_foreground() && has_input() {
             match read(self, &mut keys) {
                 Ok(0) | Err(_) => return false,
                 Ok(count) if keys[..count].contains(&key) => return true,
@@ -61,7 +60,7 @@ impl Keyboard {
         false
     }
 
-    /// Sets the terminal's attributes, but not from the background: there the terminal belongs to another program,
+    /// Sets the terminal's attributes, but not from the background, where the terminal belongs to another program,
     /// mostly the shell.
     fn set(&self, attributes: &Termios) {
         if self.is_foreground() {

@@ -1,11 +1,11 @@
-//! What becomes of redlock when this machine has no memory left.
+//! What redlock does when this machine has no memory left.
 
 use super::streams::say_without_memory;
 use crate::exit::Exit;
 use nix::libc;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// The system's memory. If there is none left, this process ends with one line: Rust would abort it, with a core. The
+/// The system's memory. If none is left, this process ends with one line, because Rust would abort it with a core. The
 /// keeper then kills the job, as after a panic.
 struct Memory;
 
@@ -35,7 +35,6 @@ unsafe impl GlobalAlloc for Memory {
     }
 }
 
-/// The memory, if it is not null.
 fn present(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
         say_without_memory("redlock: this machine, or the limit of this process (ulimit -v), has no more memory\n");

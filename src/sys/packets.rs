@@ -12,12 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct Packets(OwnedFd);
 
-/// The result of reading the socket.
 #[derive(Debug)]
 pub(crate) enum Packet<T> {
     Message(T),
     Nothing,
-    /// The other end is gone or has hung up, and all its messages have been read.
+    /// The other end is closed or has hung up, and all its messages have been read.
     End,
 }
 
@@ -33,14 +32,14 @@ impl<T> Packet<T> {
 }
 
 impl Packets {
-    /// Two connected ends; each notices when the other is gone.
+    /// Two connected ends; each notices when the other is closed.
     pub(crate) fn pair() -> nix::Result<(Packets, Packets)> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         Ok((Packets(one), Packets(other)))
     }
 
-    /// Sends without ever waiting; fails when the other end is gone, or has left too much unread.
+    /// Sends without ever waiting; fails if the other end is closed, or has left too much unread.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -48,8 +47,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Closes this end for sending: the other end reads [`Packet::End`], even if another process has a copy of this
-    /// end.
+    /// Closes this end for sending: the other end reads [`Packet::End`], even if another process has a copy.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
@@ -67,8 +65,8 @@ impl Packets {
         let length = loop {
             match uninterrupted(|| recv(self.0.as_raw_fd(), &mut [], look)) {
                 Err(Errno::EAGAIN) => return Packet::Nothing,
-                // The other end is gone, and has not read all messages from this end. The kernel reports this once. The
-                // messages that the other end sent can be read afterwards.
+                // The other end was closed before it had read all messages. The kernel reports this once; what the
+                // other end has sent can still be read.
                 Err(Errno::ECONNRESET) => {}
                 Ok(0) | Err(_) => return Packet::End,
                 Ok(length) => break length,

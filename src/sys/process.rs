@@ -1,4 +1,4 @@
-//! Starts, signals and reaps processes, and tells facts about them.
+//! Starts, signals and reaps processes, and reports facts about them.
 
 use super::change_mask;
 use super::inherited::{Inheritance, dispose};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A program to start. All words are C strings already, since nothing can be allocated between clone and exec.
+/// A program to start. All words are C strings already, because nothing can be allocated between clone and exec.
 #[derive(Debug)]
 pub(crate) struct Program {
     file: CString,
@@ -33,7 +33,6 @@ pub(crate) struct Program {
     inherited: Inheritance,
 }
 
-/// The reason why a program was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotStarted {
     /// The kernel has no room for a process, or a step between clone and exec has failed.
@@ -42,12 +41,10 @@ pub(crate) enum NotStarted {
     Exec(Errno),
 }
 
-/// The result of looking for a child that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reap {
     /// This child has ended: its pid, and its status as in wait(2).
     Child(i32, i32),
-    /// All children are alive.
     NoneEnded,
     NoChildren,
 }
@@ -63,22 +60,19 @@ pub(crate) fn reap() -> Reap {
     }
 }
 
-/// True if this process has a child, ended or not.
 pub(crate) fn has_children() -> bool {
     is_waited_for(libc::P_ALL, 0)
 }
 
-/// True if this process has a child in that group, ended or not.
 pub(crate) fn has_children_in(group: i32) -> bool {
     group > 0 && is_waited_for(libc::P_PGID, group)
 }
 
-/// True if `pid` is a child of this process, ended or not.
 pub(crate) fn is_child(pid: i32) -> bool {
     pid > 0 && is_waited_for(libc::P_PID, pid)
 }
 
-/// True if waitid(2) finds this kind of child. Does not reap it.
+/// True if waitid(2) finds this kind of child, ended or not. Does not reap it.
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no facts about the child.
@@ -98,7 +92,7 @@ pub(crate) fn signal_child(pid: i32, signal: i32) {
     }
 }
 
-/// A process, held by a descriptor, since its pid may be reused.
+/// A process, held by a descriptor, because its pid may be reused.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pid: i32,
@@ -106,10 +100,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Opens the process that has this pid now. The descriptor is closed on exec.
-    ///
-    /// # Errors
-    /// The kernel's: ESRCH if there is no such process.
+    /// Opens the process that has this pid now; ESRCH if there is none. The descriptor is closed on exec.
     pub(crate) fn open(pid: i32) -> nix::Result<Handle> {
         // SAFETY: takes two numbers and touches no memory.
         let number = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -118,20 +109,17 @@ impl Handle {
         Ok(Handle { pid, descriptor: unsafe { OwnedFd::from_raw_fd(number) } })
     }
 
-    /// The pid, which is not reused while the process [is there](Handle::is_there).
+    /// The pid, which is not reused while the process [exists](Handle::exists).
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
     /// True if the process has this pid, and has not been reaped.
     pub(crate) fn is(&self, pid: i32) -> bool {
-        self.pid == pid && self.is_there()
+        self.pid == pid && self.exists()
     }
 
-    /// True if the process belongs to the user of this process.
-    ///
-    /// # Errors
-    /// The kernel's; ESRCH if the process has ended.
+    /// True if the process belongs to the user of this process; ESRCH if it has ended.
     pub(crate) fn is_of_this_user(&self) -> nix::Result<bool> {
         let process = stat(format!("/proc/{}", self.pid).as_str());
         if self.has_ended() {
@@ -144,8 +132,8 @@ impl Handle {
         }
     }
 
-    /// True if the process has not been reaped.
-    pub(crate) fn is_there(&self) -> bool {
+    /// True until the process has been reaped.
+    pub(crate) fn exists(&self) -> bool {
         self.signal(0) != Err(Errno::ESRCH)
     }
 
@@ -175,9 +163,9 @@ impl Handle {
         }
     }
 
-    /// A copy of the standard error of the handle's process. The kernel may refuse the copy (Yama lets only ancestors
-    /// copy). Then this opens the file again: without waiting for a reader of a pipe, and without taking a terminal as
-    /// the controlling terminal. The handle's process may then overwrite what this process writes into the file.
+    /// A copy of the standard error of the handle's process. If the kernel refuses the copy (Yama lets only ancestors
+    /// copy), the file is opened again, without waiting for a pipe's reader, and without taking a terminal as the
+    /// controlling terminal. The handle's process may then overwrite what this process writes into the file.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -189,8 +177,8 @@ impl Handle {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
-        // If the process is gone, another process may have its pid, and the file may be that process's.
-        if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
+        // If the process has been reaped, another one may have its pid, and the file may be that one's.
+        if self.exists() { Ok(errors) } else { Err(Errno::ESRCH) }
     }
 
     pub(crate) fn signal(&self, signal: i32) -> nix::Result<()> {
@@ -209,11 +197,8 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its parent. Also opens a [`Handle`], sends a signal by
-/// the handle, and waits for a child: if the sandbox refuses such calls, redlock must know before there is a job.
-///
-/// # Errors
-/// The sandbox's, if it refuses a call.
+/// Makes this process the parent of every descendant that loses its parent. Also tries the calls that handles and
+/// children need: if the sandbox refuses one of them, redlock must know before there is a job.
 pub(crate) fn adopt_orphans() -> nix::Result<()> {
     prctl::set_child_subreaper(true)?;
     let pid = unistd::getpid().as_raw();
@@ -232,15 +217,11 @@ pub(crate) fn is_in_initial_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]"))
 }
 
-/// True if this process is the leader of its session.
 pub(crate) fn leads_session() -> bool {
     unistd::getsid(None) == Ok(unistd::getpid())
 }
 
 /// Runs `body` in a forked process, which then ends. Returns the pid of that process.
-///
-/// # Errors
-/// The kernel's, if it has no room for another process.
 pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> {
     // SAFETY: this process has a single thread, so its copy may do everything.
     match unsafe { unistd::fork() }? {
@@ -263,10 +244,7 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
 
 /// Cuts this forked process off from the caller: gives it a session with no terminal, blocks all signals, and closes
 /// all descriptors apart from `kept` and the standard ones, which become /dev/null. The values that own the closed
-/// descriptors must not be used afterwards, nor dropped.
-///
-/// # Errors
-/// The kernel's: some of the caller's descriptors are then still open.
+/// descriptors must not be used afterwards, nor dropped. After an error, some of the descriptors are still open.
 pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     change_mask(SigmaskHow::SIG_SETMASK, &SigSet::all())?;
     unistd::setsid()?;
@@ -283,16 +261,13 @@ pub(crate) const SOCKET: &str = "redis.sock";
 
 /// Starts a server that outlives this process and any signal to this process's group, terminal or tree. The server has
 /// a session of its own, and no blocked signals. Its only descriptors are the standard ones of `command`, and a copy of
-/// `kept`. The server's parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper
-/// leaves the server alone: see [`is_detached`].
-///
-/// # Errors
-/// The reason why the program could not be executed.
+/// `kept`. Its parent is the nearest subreaper above this process: inside a job, the job's keeper, which leaves the
+/// server alone (see [`is_detached`]).
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let (open, kept) = (inherited_descriptors()?, kept.as_raw_fd());
     // SAFETY: `detach` makes system calls only.
     unsafe { command.pre_exec(move || detach(&open, kept)) };
-    // For a millisecond this process adopts no orphans. The keeper adopts those of the job: they escape only if the
+    // For a millisecond this process adopts no orphans. The keeper adopts those of the job, so they escape only if the
     // keeper is killed in this millisecond.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);
@@ -331,8 +306,8 @@ fn detach(open: &[i32], kept: i32) -> io::Result<()> {
 pub(crate) fn is_detached(child: i32) -> bool {
     let pid = Pid::from_raw(child);
     let session = unistd::getsid(Some(pid));
-    // Nearly all children of a keeper are in the keeper's session, or lead a session. Such a child was not started by
-    // `start_detached`, and its socket need not be looked for.
+    // Nearly all children of a keeper are in the keeper's session, or lead a session. `start_detached` has started none
+    // of these, so their sockets need not be looked for.
     if session == Ok(pid) || session == unistd::getsid(None) {
         return false;
     }
@@ -342,14 +317,13 @@ pub(crate) fn is_detached(child: i32) -> bool {
 
 /// The pid of the process that has opened this Unix socket for connections.
 fn owner_of(socket: &Path) -> nix::Result<i32> {
-    // If the server's backlog is full, the connection fails.
+    // This fails if the server's backlog is full.
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let connection = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     socket::connect(connection.as_raw_fd(), &UnixAddr::new(socket)?)?;
     Ok(getsockopt(&connection, PeerCredentials)?.pid())
 }
 
-/// True if this is the file of an installed server.
 fn is_server(file: &Path) -> bool {
     let id = |file: &Path| fs::metadata(file).map(|file| (file.dev(), file.ino())).ok();
     let id_of_file = id(file);
@@ -357,7 +331,6 @@ fn is_server(file: &Path) -> bool {
 }
 
 impl Program {
-    /// Prepares the program in `file`, with the words of `command` and this environment.
     pub(crate) fn new(
         file: &Path,
         command: &[OsString],
@@ -379,14 +352,10 @@ impl Program {
         self.environment.extend(value.map(|value| variable(name, value)));
     }
 
-    /// Starts the program, and moves this process into a process group of its own. Without `apart`, the program stays
-    /// in the old group; with `apart`, the program gets a group of its own, too. The program's standard error is
-    /// `errors`; without `errors`, the standard error of this process. The kernel kills the program when this process
-    /// ends. This process must have a single thread and block all signals. Returns the pid, which is valid until the
-    /// program is reaped.
-    ///
-    /// # Errors
-    /// The reason why there is no such program.
+    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group,
+    /// or with `apart` gets a group of its own, too. Its standard error is `errors`, or else that of this process. The
+    /// kernel kills the program when this process ends. This process must have a single thread and block all signals.
+    /// The returned pid is valid until the program is reaped.
     pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> Result<i32, NotStarted> {
         let (arguments, environment) = (null_terminated(&self.arguments), null_terminated(&self.environment));
         // For a script that has no #! line, execvpe builds another array of arguments on the stack.
@@ -449,17 +418,13 @@ struct ChildSetup<'a> {
 impl ChildSetup<'_> {
     /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each key must reach the
     /// child exactly once. If a Ctrl-C is lost, the job goes on. If a Ctrl-Z is lost, the job goes on without renewals,
-    /// since redlock is stopped. If a Ctrl-C comes twice, many programs take the second for "at once".
+    /// because redlock is stopped. If a Ctrl-C comes twice, many programs take the second for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
-    /// only in the parent came before the child existed. A signal that is pending in both has already reached the
-    /// child.
-    ///
-    /// # Errors
-    /// The kernel's: a key may have been lost.
+    /// only in the parent came before the child existed, and one that is pending in both has already reached the child.
     fn take_over_keys(&mut self) -> nix::Result<()> {
-        // The parent's signals are read first. Else a signal that comes between the two reads would seem older than the
-        // child.
+        // The parent's signals are read first, because a signal between the two reads would otherwise seem older than
+        // the child.
         let Some(parents) = pending(&self.parents_status, &mut self.room)? else { return Ok(()) };
         // SAFETY: all zeroes are a valid set, and the call fills it.
         let own = unsafe {
@@ -513,7 +478,7 @@ impl ChildSetup<'_> {
 }
 
 /// The signals that are pending for a process as a whole, from its file `status` in /proc: bit N − 1 is signal N. None
-/// if the file does not say. Allocates nothing, since a child calls this between clone and exec.
+/// if the file does not say. Allocates nothing, because a child calls this between clone and exec.
 fn pending(status: &CStr, room: &mut [u8]) -> nix::Result<Option<u64>> {
     let file = uninterrupted(|| open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()))?;
     let length = uninterrupted(|| unistd::read(&file, room))?;
@@ -524,17 +489,15 @@ fn pending(status: &CStr, room: &mut [u8]) -> nix::Result<Option<u64>> {
 /// The signals that a terminal sends when a key is pressed, or when the terminal is closed.
 const OF_TERMINAL: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
 
-/// Pointers to these lines, and a null pointer at the end.
 fn null_terminated(lines: &[CString]) -> Vec<*const libc::c_char> {
     lines.iter().map(|line| line.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// One line of an environment.
 fn variable(name: &OsStr, value: &OsStr) -> CString {
     c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
-/// The C string of a word. No word of a command line or an environment contains a NUL.
+/// No word of a command line or an environment contains a NUL.
 fn c_string(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
 }

@@ -15,9 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// True if the kernel sent the signal: for example for Ctrl-C, or when the terminal goes away. False if a process
-    /// sent the signal. The pid 0 of a sender does not prove that the kernel sent the signal: a process outside this
-    /// pid namespace has the pid 0, too.
+    /// True if the kernel sent the signal, for example for Ctrl-C, or when the terminal goes away; false if a process
+    /// did. A sender's pid of 0 proves nothing: a process outside this pid namespace has the pid 0, too.
     pub(crate) from_kernel: bool,
 }
 
@@ -55,7 +54,7 @@ impl AsFd for Signals {
     }
 }
 
-/// The signals that are not for others: nobody can catch the first two; the third tells of children; the last three
+/// The signals that are not for others: nobody can catch the first two, the third tells of children, and the last three
 /// suspend this process.
 const OWN: [i32; 6] = [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 

@@ -8,11 +8,9 @@ use nix::sys::stat::Mode;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
-/// Replaces these standard descriptors by /dev/null. A descriptor may be a pipe that the job has too. If this process
-/// kept the pipe open, the process at the other end would not notice that the job has closed the pipe.
-///
-/// # Errors
-/// The kernel's, if no descriptor is free; then no standard descriptor is replaced.
+/// Replaces these standard descriptors by /dev/null. A descriptor may be a pipe that the job has, too: if this process
+/// kept it open, the process at the other end would not notice that the job has closed it. Fails if no descriptor is
+/// free, and then replaces none.
 pub(crate) fn redirect_to_null(mut descriptors: RangeInclusive<i32>) -> nix::Result<()> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     descriptors.try_for_each(|descriptor| {

@@ -21,7 +21,7 @@ use std::time::Duration;
 const KEPT: usize = 16 * 1024;
 /// The interval between attempts to write to a slow reader.
 const LOOK: Duration = Duration::from_millis(5);
-/// The bytes that clear a terminal's line, and put the cursor at the start of the line.
+/// Clears a terminal's line, and puts the cursor at its start.
 const EMPTY_LINE: &str = "\r\x1b[K";
 
 /// Writes `line` and a line feed to standard error, above the live line ([`draw`]) if there is one.
@@ -39,7 +39,7 @@ pub(super) fn say_without_memory(line: &str) {
 }
 
 /// Shows `text` as the live line, which stays the terminal's last line; an empty `text` removes the live line. Draws
-/// nothing while redlock is in the background, since the last line then belongs to a shell or another job.
+/// nothing while redlock is in the background, because the last line then belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {
     with_errors(|errors| {
         errors.look();
@@ -71,13 +71,13 @@ pub(crate) fn is_foreground() -> bool {
 }
 
 /// The rows and columns of the terminal that is standard output (1) or error (2): 24 and 80 if there is no terminal, or
-/// if the terminal does not tell.
+/// if it does not report them.
 pub(crate) fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
     let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
-    let told = |told: libc::c_ushort, usual: usize| if answer == 0 && told > 0 { told.into() } else { usual };
-    (told(size.ws_row, 24), told(size.ws_col, 80))
+    let reported = |value: libc::c_ushort, usual: usize| if answer == 0 && value > 0 { value.into() } else { usual };
+    (reported(size.ws_row, 24), reported(size.ws_col, 80))
 }
 
 thread_local! {
@@ -85,7 +85,6 @@ thread_local! {
 }
 
 struct ErrorStream {
-    /// Output that is still to be written.
     kept: Vec<u8>,
     /// The live line as the terminal shows it.
     live: String,
@@ -116,14 +115,14 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // Each flush opens the pipe or terminal again. Standard error may be redirected between two flushes, and an
-        // open pipe would keep its reader waiting.
+        // Each flush opens the pipe or terminal again, because standard error may be redirected between two flushes,
+        // and an open pipe would keep its reader waiting.
         let errors = io::stderr();
         let target = Target::of(errors.as_fd());
         let mut rest = self.kept.as_slice();
         match target.write_some(&mut rest) {
             Ok(_) => drop(self.kept.drain(..self.kept.len() - rest.len())),
-            // Nothing can be written: for example, the reader is gone.
+            // Nothing can be written, for example because the reader is gone.
             Err(_) => self.kept.clear(),
         }
     }
@@ -138,10 +137,8 @@ impl Output<'_> {
         Output(unsafe { BorrowedFd::borrow_raw(1) })
     }
 
-    /// Writes everything, however long the reader takes. Needs a runtime, and never blocks it.
-    ///
-    /// # Errors
-    /// The reason why writing failed; part of the output may have been written.
+    /// Writes everything, however long the reader takes. Needs a runtime, and never blocks it. After an error, part of
+    /// the output may have been written.
     pub(crate) async fn write_when_read(&self, bytes: &[u8]) -> io::Result<()> {
         let target = Target::of(self.checked()?);
         let mut rest = bytes;
@@ -151,10 +148,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Writes everything that the reader takes by `until`.
-    ///
-    /// # Errors
-    /// As those of [`Output::write_when_read`].
+    /// Writes everything that the reader takes by `until`; else as [`Output::write_when_read`].
     pub(crate) fn write_until(&self, bytes: &[u8], until: Boot) -> io::Result<()> {
         let target = Target::of(self.checked()?);
         let mut rest = bytes;
@@ -164,10 +158,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// The descriptor.
-    ///
-    /// # Errors
-    /// The descriptor was closed at start.
+    /// Fails if the descriptor was closed at start.
     fn checked(&self) -> io::Result<BorrowedFd<'_>> {
         match inherited::was_closed(1) {
             true => Err(io::Error::other("standard output is closed")),
@@ -182,7 +173,7 @@ impl io::Write for Output<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match unistd::write(self.checked()?, bytes) {
-                // No poll: it calls a terminal writable that has room for less than a line.
+                // No poll, because it calls a terminal writable that has room for less than a line.
                 Err(Errno::EAGAIN) => thread::sleep(LOOK),
                 written => return Ok(written?),
             }
@@ -194,7 +185,7 @@ impl io::Write for Output<'_> {
     }
 }
 
-/// A descriptor, and the way to write to it without blocking. The descriptor's own flags stay unchanged, since other
+/// A descriptor, and the way to write to it without blocking. The descriptor's own flags stay unchanged, because other
 /// processes share them.
 enum Target<'fd> {
     /// A file, or a device that never blocks.
@@ -223,8 +214,7 @@ impl Target<'_> {
         open(path.as_str(), flags, Mode::empty()).map_or(Target::Others(descriptor), Target::Reopened)
     }
 
-    /// Writes as much of `rest` as the target accepts at once, and leaves the others in `rest`. True if `rest` is not
-    /// empty then.
+    /// Writes as much of `rest` as the target accepts at once. True if something is left in `rest`.
     fn write_some(&self, rest: &mut &[u8]) -> nix::Result<bool> {
         while !rest.is_empty() {
             match self.write(rest) {

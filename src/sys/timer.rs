@@ -1,4 +1,4 @@
-//! A timer that wakes a poll at a given time of the boot clock. This clock goes on while the machine sleeps.
+//! A timer that wakes a poll at a given time of the boot clock.
 
 use super::clock::Boot;
 use nix::sys::time::TimeSpec;
@@ -17,9 +17,7 @@ impl Timer {
     }
 
     /// Sets the timer to the time `at`. A time that has passed wakes the poll at once; [`Boot::NEVER`] never wakes it.
-    ///
-    /// # Errors
-    /// Only a sandbox refuses: the kernel accepts every time that is not negative.
+    /// Fails only in a sandbox: the kernel accepts every time that is not negative.
     pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
         // Zero would switch the timer off.
         let at = at.since_boot().max(Duration::from_nanos(1));

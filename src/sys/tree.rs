@@ -51,21 +51,19 @@ impl Root {
     }
 }
 
-/// The result of one round of signals.
 #[derive(Debug, Default)]
 pub(crate) struct KillRound {
-    /// Processes that were sent the signal.
     pub(crate) signalled: Vec<i32>,
     /// Processes of another user, which this process may not signal.
     pub(crate) refused: Vec<i32>,
 }
 
-/// Sends `signal` to each descendant. With `wake`, SIGCONT follows, since a stopped process does not handle the signal.
-/// A large tree takes a while, so `stop` is called before each process, with the number of processes found so far. Once
-/// `stop` returns true, no further process gets the signal.
+/// Sends `signal` to each descendant. With `wake`, SIGCONT follows, because a stopped process does not handle the
+/// signal. A large tree takes a while, so `stop` is called before each process, with the number of processes found so
+/// far. Once it returns true, no further process gets the signal.
 ///
-/// Two kinds of processes do not get the signal: a process outside the group that is forked during this call, and a
-/// process that a signal handler forks to clean up.
+/// Two kinds of processes miss the signal: a process outside the group that is forked during this call, and a process
+/// that a signal handler forks to clean up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
@@ -102,12 +100,11 @@ pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
 }
 
 /// Kills every child that is not `spared`; if `first`, also the group of `root`. The children of a dead process become
-/// children of this process. So the caller repeats the call until no child is left: then no descendant is left.
+/// children of this process, so the caller repeats the call until no child is left: then no descendant is left.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
     if let Some(group) = root.live_group().filter(|_| first) {
-        // The kernel signals a group at once: no fork escapes.
         let _ = send(-group, libc::SIGKILL);
     }
     let mut killed = KillRound::default();
@@ -118,9 +115,9 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // If the child is in another session than this process, a descendant has created that session. The session then
-        // contains only descendants, so the child's whole group may be killed. A signal to the group reaches even
-        // processes that fork and exit.
+        // If the child is in another session than this process, a descendant has created that session, and only
+        // descendants are in it. So the child's whole group may be killed: a signal to the group reaches even processes
+        // that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -150,8 +147,8 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// The largest number of rounds of SIGSTOP: during a round, processes that still run may fork.
 const ROUNDS: usize = 8;
 
-/// A process and all its descendants. The caller need not have started the process. If a process ends before any look
-/// has found its children, these children are missed.
+/// A process and all its descendants. The caller need not have started the process. Children are missed if their parent
+/// ends before any look has found them.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
@@ -190,8 +187,8 @@ impl Descendants<'_> {
         round
     }
 
-    /// Stops all processes except the root, so that they do not fork. Then kills all processes, the root first: after
-    /// the end of a child, the root would go on with its next command. The root is not stopped, since its parent would
+    /// Stops all processes except the root, so that they do not fork. Then kills all processes, the root first, because
+    /// it would go on with its next command after the end of a child. The root is not stopped, because its parent would
     /// notice: sudo(8), for example, would stop itself for good.
     pub(crate) fn kill(&mut self) -> KillRound {
         let root = self.root.pid();
@@ -223,8 +220,8 @@ impl Descendants<'_> {
         let mut queue: VecDeque<Process> = self.seen.drain(..).collect();
         while let Some(process) = queue.pop_front() {
             let Some((process, handle)) = present(&process) else { continue };
-            // `act` comes right after the look at the children. If `act` ends the parent, a child that was forked in
-            // between is lost.
+            // `act` comes right after the look at the children: if `act` ends the parent, a child that was forked in
+            // between is missed.
             let children = children_of(process.pid, process.single);
             act(&process, &handle);
             queue.extend(children.into_iter().filter(|&child| known.insert(child)).filter_map(look_at));
@@ -246,9 +243,6 @@ fn own_pid() -> i32 {
 
 /// Checks that /proc is mounted, lists children (CONFIG_PROC_CHILDREN), and belongs to this process's pid namespace. In
 /// another namespace the pids would mean other processes.
-///
-/// # Errors
-/// The reason why /proc cannot be used.
 pub(crate) fn can_see() -> io::Result<()> {
     // In the /proc of another namespace, this process has another number.
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)

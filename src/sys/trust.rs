@@ -1,4 +1,4 @@
-//! Whether other users could have made what a path leads to, or could replace it. Root is trusted, and this user.
+//! Whether other users could have made what a path leads to, or could replace it. Root and this user are trusted.
 
 use super::files;
 use nix::errno::Errno;
@@ -20,19 +20,17 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// The objection that this step belongs to neither root nor this user.
     pub(crate) fn foreign(&self) -> Option<String> {
         let (path, owner) = (self.path.display(), self.found.uid());
         is_foreign(&self.found).then(|| format!("{path} belongs to another user (uid {owner})"))
     }
 
-    /// The objection that others may write to this step.
     pub(crate) fn open_to_others(&self) -> Option<String> {
         may_others_write(&self.found).then(|| format!("others may write to {}", self.path.display()))
     }
 }
 
-/// True if the file belongs to neither root nor this user. In a user namespace root may have another number there: the
+/// True if the file belongs to neither root nor this user. In a user namespace root may have another number, so the
 /// owner of the root directory is trusted in any case.
 pub(crate) fn is_foreign(file: &Metadata) -> bool {
     let owner = file.uid();
@@ -46,11 +44,8 @@ pub(crate) fn may_others_write(file: &Metadata) -> bool {
     file.mode() & 0o002 != 0 || file.mode() & 0o020 != 0 && !is_own_group
 }
 
-/// Follows a path through all links, step by step. Returns the first objection of `judge`; the walk ends there. `make`:
-/// a missing directory is made, for this user alone; else the walk ends before the first step that is missing.
-///
-/// # Errors
-/// The system's.
+/// Follows a path through all links, step by step, until `judge` returns an objection. With `make`, a missing directory
+/// is made, for this user alone; else the walk ends before the first step that is missing.
 pub(crate) fn follow(
     path: &Path,
     make: bool,
@@ -99,9 +94,6 @@ fn made(directory: &Path) -> io::Result<Metadata> {
 
 /// The contents of a file that only root and this user can have written, or the objection to this file. (Directories on
 /// the way may belong to others: others can put no file there that is root's or this user's, but they can put a link.)
-///
-/// # Errors
-/// The system's.
 pub(crate) fn read(path: &Path) -> io::Result<Result<Vec<u8>, String>> {
     let file = files::open(path)?;
     let (opened, mut is_same) = (file.metadata()?, false);

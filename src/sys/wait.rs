@@ -12,11 +12,8 @@ use tokio::runtime::Builder;
 /// The longest sleep by tokio's clock, which stops while the machine sleeps. A longer sleep uses a timer.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Runs `future` to its end, on this thread alone. The end of the runtime does not wait for a host lookup
-/// that hangs.
-///
-/// # Errors
-/// The system's error if no descriptor is free.
+/// Runs `future` to its end, on this thread alone, and does not wait for a host look-up that hangs. Fails if no
+/// descriptor is free.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(future);
@@ -82,7 +79,6 @@ pub(crate) async fn sleep_until(at: Boot) {
     let timer = || Readable::new(Timer::new().and_then(|timer| timer.set(at).map(|()| timer))?);
     match timer() {
         Ok(timer) => timer.next(|_| at.passed().then_some(())).await,
-        // There is no free descriptor.
         Err(_) => tokio::time::sleep(at.left()).await,
     }
 }
