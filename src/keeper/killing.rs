@@ -6,7 +6,7 @@ use crate::sys::tree::{self, Root};
 use nix::libc;
 use std::time::Duration;
 
-/// The longest pause between rounds. In a longer pause, a chain of processes that fork and exit would escape.
+/// The longest pause between rounds: in a longer pause, a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// After this time, survivors of SIGKILL are reported. The rounds end if this user could kill none of the remaining
@@ -19,26 +19,22 @@ const DEEP: u32 = 4;
 /// A round gives a sign of life for every 64 processes that it finds or kills below the children: about 3 ms of work.
 const SIGN_OF_LIFE: usize = 64;
 
-/// The state of killing a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KillLoop {
     since: Boot,
-    /// The time of the next round.
     again_at: Boot,
     rounds: u32,
     /// Since this time, this user may kill none of the remaining children. None while a child can be killed.
     stuck_since: Option<Boot>,
-    told: bool,
+    reported: bool,
 }
 
-/// The result of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// No process of the job is left.
     Complete,
     /// The next round is due at this time.
     Wait(Boot),
-    /// These processes are still there a second after the first SIGKILL; the rounds go on. Only one round returns this.
+    /// These processes still exist a second after the first SIGKILL; the rounds go on. Only one round returns this.
     Survivors(Vec<i32>),
     /// Only these processes of another user are left; the rounds are over.
     OutOfReach(Vec<i32>),
@@ -47,7 +43,7 @@ pub(crate) enum Progress {
 impl KillLoop {
     pub(super) fn begin() -> KillLoop {
         let now = Boot::now();
-        KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
+        KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, reported: false }
     }
 
     /// Runs a round if it is due. To be called only while children other than `spared` may be left. Calls `alive` when
@@ -60,9 +56,9 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // Without this call, a deep tree would die level by level. The first three rounds leave the call out: a large
-        // flat job dies in these rounds, and its dying processes need the processor. If children are spared, each round
-        // leaves the call out: it would kill the descendants of spared children, which do not belong to the job.
+        // Without this call, a deep tree would die level by level. The first three rounds leave it out, because a large
+        // flat job dies in these rounds, and its dying processes need the processor. If children are spared, every
+        // round leaves it out, because it would kill their descendants, which do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -71,13 +67,13 @@ impl KillLoop {
             });
         }
         let now = Boot::now();
-        // After a short round the next round comes soon, since the tree may be deep. After a long round the pause
+        // After a short round the next round comes soon, because the tree may be deep. After a long round the pause
         // leaves the processor to the dying processes.
-        self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
+        self.again_at = now + if self.reported { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {
             self.stuck_since = None;
-            if !self.told && (self.since + PATIENCE).passed() {
-                self.told = true;
+            if !self.reported && (self.since + PATIENCE).passed() {
+                self.reported = true;
                 return Progress::Survivors(killed.signalled);
             }
         } else if !killed.refused.is_empty() && (*self.stuck_since.get_or_insert(now) + PATIENCE).passed() {
@@ -106,7 +102,7 @@ impl<'a> Takeover<'a> {
         Takeover { keeper, strangers, killing: KillLoop::begin() }
     }
 
-    /// Reaps the children that have ended. Then runs the next round if the job still lives, and the round is due.
+    /// Reaps the children that have ended, and runs the next round if the job still lives and the round is due.
     pub(crate) fn step(&mut self) -> Progress {
         loop {
             match reap() {

@@ -3,7 +3,6 @@
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 
-/// A message from redlock to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Stop the job by this deadline, unless a later order moves the deadline.
@@ -24,16 +23,14 @@ pub(crate) struct Deadline {
     pub(crate) kill_at: Boot,
 }
 
-/// The addressee of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Recipient {
     Job,
     Command,
-    /// The terminal has sent the signal to the job already; the keeper only starts the time of `--kill-after`.
+    /// The terminal has already sent the signal to the job; the keeper only starts the time of `--kill-after`.
     KeeperOnly,
 }
 
-/// A message from the keeper to redlock.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     Start,
@@ -52,7 +49,7 @@ pub(crate) enum Report {
     /// The keeper is killing the whole job. The report comes every few milliseconds, so silence after `kill_at` means
     /// that the keeper is frozen, or stuck in starting the command.
     Kill,
-    /// These processes are still there a second after SIGKILL; the keeper waits for them.
+    /// These processes still exist a second after SIGKILL; the keeper waits for them.
     Survivors {
         pids: Vec<i32>,
     },
@@ -62,12 +59,11 @@ pub(crate) enum Report {
         status: Option<i32>,
         cause: Cause,
         at: Boot,
-        /// Processes that could not be killed; none if there are no such processes.
+        /// Processes that could not be killed.
         out_of_reach: Option<Vec<i32>>,
     },
 }
 
-/// The reason for the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cause {
     OwnEnd,

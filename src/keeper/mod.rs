@@ -44,7 +44,6 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// What is known of the job before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// The path of the executable.
     pub(crate) file: PathBuf,
     /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
@@ -75,9 +74,6 @@ pub(crate) struct Keeper {
 /// Forks the keeper. Puts /dev/null in place of this process's standard input and output, which belong to the job. This
 /// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
 /// The keeper and the job inherit every descriptor that redlock's caller left open.
-///
-/// # Errors
-/// The kernel's, if it has no room for a descriptor or a process.
 pub(crate) fn fork(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
     let strangers = if process::has_children() { tree::children() } else { None };
@@ -96,8 +92,8 @@ pub(crate) fn fork(task: &Task, inherited: Inheritance, terminal: bool) -> nix::
 }
 
 impl Keeper {
-    /// Sends an order without waiting. Fails if the keeper has left too much unread, or is gone. [`Keeper::receive`]
-    /// also reports a keeper that is gone.
+    /// Sends an order without waiting. Fails if the keeper has left too much unread, or has ended, which
+    /// [`Keeper::receive`] also reports.
     pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
         self.socket.send(order)
     }
@@ -114,7 +110,7 @@ impl Keeper {
     }
 
     /// Takes over from a keeper that is dead, or has missed `kill_at` because it is stopped or stuck. Kills the keeper
-    /// if it is alive, and makes this process the job's parent. Then the caller calls [`Takeover::step`] until the job
+    /// if it is alive, and makes this process the job's parent. The caller then calls [`Takeover::step`] until the job
     /// is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
@@ -122,7 +118,7 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Tells the keeper to exit, and reaps it: in a container whose first process does not reap orphans, the keeper
+    /// Tells the keeper to exit, and reaps it, because in a container whose first process does not reap orphans it
     /// would stay as a zombie. Usually the keeper has already ended while the lease was being released.
     fn drop(&mut self) {
         self.hang_up();
@@ -159,16 +155,16 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The deadline of the lease. None until an order sets a deadline. None again once the job is being stopped.
+    /// The deadline of the lease. None until an order sets one, and again once the job is being stopped.
     deadline: Option<Deadline>,
     /// The time at which the keeper counts the job's processes. The more there are, the earlier the job is killed.
     count_at: Boot,
     max_run_at: Boot,
     /// The time of SIGKILL. `Boot::NEVER` until the job is being stopped, or until a signal starts `kill_after`.
     kill_at: Boot,
-    /// Signals to pass on; no pair of signal and recipient is in the list twice.
+    /// Signals to pass on, each pair of signal and recipient once.
     signals: Vec<(i32, Recipient)>,
-    /// True once redlock is gone.
+    /// True once redlock has ended, or has hung up.
     orphaned: bool,
     /// The final report, kept until the socket has taken it.
     final_report: Option<Report>,
@@ -181,7 +177,7 @@ impl<'a> KeeperProcess<'a> {
         terminal: bool,
         socket: &'a Packets,
     ) -> nix::Result<KeeperProcess<'a>> {
-        // The keeper must outlive the job, even when systemd stops a unit: systemd signals every process of the unit.
+        // The keeper must outlive the job, even when systemd stops a unit and signals every process in it.
         change_mask(SigmaskHow::SIG_SETMASK, &SigSet::all())?;
         prctl::set_child_subreaper(true)?;
         let mut program = Program::new(&task.file, &task.command, std::env::vars_os(), inherited);
@@ -226,9 +222,9 @@ impl<'a> KeeperProcess<'a> {
         self.await_hang_up();
     }
 
-    /// Waits until redlock hangs up. An earlier exit would take processor time from redlock, which still has to learn
-    /// of the job's end. Sends the final report once the socket has room. (If redlock is stopped, the socket may be
-    /// full.)
+    /// Waits until redlock hangs up, because an earlier exit would take processor time from redlock, which still has to
+    /// learn of the job's end. Sends the final report once the socket has room: if redlock is stopped, the socket may
+    /// be full.
     fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
             self.final_report.take_if(|report| self.socket.send(report).is_ok());
@@ -238,8 +234,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Reads redlock's orders. Only the order to start is carried out at once. The other orders are noted, and `keep`
-    /// carries them out: deadlines first, then signals.
+    /// Reads redlock's orders. Only the order to start is carried out at once. `keep` carries out the others: deadlines
+    /// first, then signals.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
@@ -292,8 +288,8 @@ impl<'a> KeeperProcess<'a> {
         for (name, value) in environment {
             self.program.set(OsStr::new(name), value.as_deref().map(OsStr::new));
         }
-        // A slow exec (a cold binary on NFS) holds the keeper here. Afterwards the keeper enforces the deadlines that
-        // have passed; redlock kills a keeper that comes back too late.
+        // A slow exec (a cold binary on NFS) holds the keeper up here. Afterwards the keeper enforces the deadlines
+        // that have passed; redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal, self.task.errors.as_ref().map(File::as_fd)) {
             Ok(pid) => {
                 self.phase = Phase::Run;
@@ -308,7 +304,6 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Enforces the deadlines that have passed.
     fn look_at_clock(&mut self) {
         if self.phase != Phase::Run || self.job_is_over() {
             return;
@@ -338,8 +333,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Stops the job: the task's signal now, SIGKILL at `kill_at` at the latest. If SIGKILL is planned for an earlier time, this
-    /// time stays. After a loss, a large job gets SIGKILL earlier.
+    /// Stops the job: the task's signal now, SIGKILL at `kill_at`, or earlier if that is already planned. After a loss,
+    /// a large job gets SIGKILL earlier.
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
@@ -378,7 +373,7 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Takes new orders. True if redlock is gone or a deadline has passed: the keeper handles this before it signals
+    /// Takes new orders. True if redlock has ended or a deadline has passed: the keeper handles this before it signals
     /// (or counts) the rest of a large job.
     fn has_more_urgent(&mut self) -> bool {
         self.take_orders();
@@ -421,8 +416,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// True once the command has ended. With `--whole`, or when the job is being stopped, all other processes of the
-    /// job must have ended too.
+    /// True once the command has ended and, with `--whole` or when the job is being stopped, all its other processes,
+    /// too.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
         self.root.child.is_none()
@@ -448,20 +443,21 @@ impl<'a> KeeperProcess<'a> {
     }
 
     fn report(&self, report: &Report) {
-        // If this fails, redlock is gone (the next read of the socket shows that), or is stopped and misses the report.
+        // If this fails, redlock has ended, as the next read of the socket shows, or it is stopped and misses the
+        // report.
         let _ = self.socket.send(report);
     }
 
     fn wait(&mut self) {
         let next = match &self.phase {
             Phase::Run => self.due_at().min(self.count_at),
-            // If a descendant dies that is not the keeper's own child, the keeper gets its children, but no SIGCHLD. So
-            // the keeper looks again when the next round is due.
+            // If a descendant dies that is not the keeper's own child, the keeper gets its children, but no SIGCHLD, so
+            // it looks again when the next round is due.
             Phase::Kill(killing) => killing.again_at(),
             Phase::Ready | Phase::Over => Boot::NEVER,
         };
         let patience = match self.phase {
-            // The keeper must not wait: redlock is gone, or the job still has to get signals.
+            // The keeper must not wait: redlock has ended, or the job still has to get signals.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
             // The timer ends this wait. The timeout is only a fallback: it stands still while the machine sleeps.
             _ => PollTimeout::try_from(next.left() + MILLISECOND).unwrap_or(PollTimeout::MAX),
