@@ -7,7 +7,7 @@ use crate::sys::clock::Boot;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The log keeps at most this many bytes, in JSON, from the end of a job's errors.
+/// The log keeps at most this many bytes, in JSON, of the end of a job's errors.
 pub(super) const KEPT: usize = 1024;
 
 /// The end of a job, which ended by itself or was stopped.
@@ -15,7 +15,7 @@ pub(super) const KEPT: usize = 1024;
 pub(super) struct JobEnd {
     /// The exit of redlock, unless a lease was lost.
     pub(super) exit: Exit,
-    /// The time when the last process was gone. Processes that could not be killed do not count.
+    /// When the last process ended. Processes that could not be killed do not count.
     pub(super) at: Boot,
 }
 
@@ -39,8 +39,7 @@ impl JobEnd {
     }
 }
 
-/// The end of a run for the log of its lock. The release sends this end, so the end cannot say how the release went.
-/// `has_run_out` and `errors` become the fields of [`End`] with these names.
+/// The end of a run for the log of its lock. The release sends it, so it cannot say how the release went.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
@@ -52,9 +51,9 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// For the log, the last lines that a job wrote to standard error: at most [`KEPT`] bytes in JSON. None if these lines
-/// are blank. If the last line alone is longer than `KEPT`, its beginning is cut. `written`: all that the job wrote to
-/// standard error, or the last bytes of this output, which must be more than `KEPT`.
+/// The last lines that a job wrote to standard error, for the log: at most [`KEPT`] bytes in JSON. None if they are
+/// blank. If the last line alone is longer than `KEPT`, its beginning is cut. `written`: all that the job wrote to
+/// standard error, or the end of this output, which must be more than `KEPT`.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -17,7 +17,6 @@ use futures_util::stream::FuturesUnordered;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// A lock and this run's lease on it.
 pub(super) struct Grant<'a> {
     pub(super) lock: &'a mut Lock,
     pub(super) lease: Lease,
@@ -36,7 +35,7 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// Takes the locks, and puts the grants into `places`. The renewal of a lease goes on while further locks are taken. If
+/// Takes the locks, and puts the grants into `places`. The renewal of a lease goes on while further locks are taken: if
 /// each further lock restarted all renewals, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
@@ -57,8 +56,8 @@ async fn acquire_each<'a>(
     Ok(())
 }
 
-/// Takes one more lock, within the rest of the wait that began at `begin`, and reports the lock as acquired.
-/// `renewals`: the renewals of the leases that the run has already. The first loss of such a lease ends the wait.
+/// Takes one more lock, within the rest of the wait that began at `begin`, and reports it as acquired. `renewals`:
+/// those of the leases that the run holds already. The first loss of such a lease ends the wait.
 async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,
@@ -95,7 +94,6 @@ async fn acquire(
     Ok(lease)
 }
 
-/// Renews a lease until it is lost.
 async fn renew(supervisor: &Supervisor, Grant { lock, lease }: &mut Grant<'_>) -> Error {
     let loss = supervisor.renewer(lock, lease, true).renew(lock, lease, &|| {}).await;
     lost_before_start(&lock.name, &loss)
@@ -109,7 +107,7 @@ async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>
     }
 }
 
-/// Releases the leases of a run whose job was not started. `error`: the reason. After a signal, the release has a short
+/// Releases the leases of a run whose job was not started because of `error`. After a signal, the release has a short
 /// deadline.
 pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
@@ -123,7 +121,6 @@ pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     }
 }
 
-/// The error for a lease that was lost before the command was started.
 pub(super) fn lost_before_start(name: &str, loss: &Loss) -> Error {
     Error::LostBeforeStart { name: name.to_owned(), why: messages::text(loss), taken: matches!(loss, Loss::Proof(_)) }
 }

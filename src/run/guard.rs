@@ -1,10 +1,10 @@
 //! The guard of `acquire --while-pid PID`: a process that renews the lease as long as the watched process (PID) lives,
-//! and then releases the lease. When the lease is lost, the guard stops the watched process and its descendants, at the
-//! times of `run` (timeline.rs). With `--on-lost continue`, the guard stops no process.
+//! and then releases it. When the lease is lost, the guard stops the watched process and its descendants, at the times
+//! of `run` (timeline.rs). With `--on-lost continue`, it stops no process.
 //!
-//! redlock forks the guard before redlock has a runtime or a connection. When the guard is ready, it tells redlock by a
-//! socket. The guard gets the lease once redlock has printed the token. The guard can do less than the keeper of a job:
-//! the guard is not the parent of the watched process, and nothing watches over the guard.
+//! redlock forks the guard before redlock has a runtime or a connection. The guard tells redlock by a socket when it is
+//! ready, and gets the lease once redlock has printed the token. It can do less than the keeper of a job: it is not the
+//! parent of the watched process, and nothing watches over it.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -37,7 +37,6 @@ const LAST_CHANCE: Duration = Duration::from_millis(100);
 /// The time that a killed guard has to end.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
-/// The watched process, and the options for the guard.
 #[derive(Debug)]
 pub(crate) struct GuardTask {
     pub(crate) watched: Arc<Handle>,
@@ -62,8 +61,7 @@ pub(crate) struct Guard {
 /// The process that `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if the process is gone, is another user's, or is the machine's init; else the kernel's errors, and
-/// those of [`can_see_processes`].
+/// [`Error::Usage`] if the process has ended, is another user's, or is the machine's init.
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
     // Every process descends from init: after a loss the guard would stop them all. (In a container the script may be
@@ -86,9 +84,6 @@ fn gone(pid: i32) -> Error {
 }
 
 /// Forks the guard of a lease on this lock. This process must have a single thread.
-///
-/// # Errors
-/// The kernel's, if it has no room for a descriptor or a process.
 pub(crate) fn fork(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
@@ -103,10 +98,7 @@ pub(crate) fn fork(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
 }
 
 impl Guard {
-    /// Waits until the guard can renew a lease.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if the guard is gone, or those of [`Error::of_system`].
+    /// Waits until the guard can renew a lease. Fails if the guard has ended.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -129,10 +121,7 @@ impl Guard {
         }
     }
 
-    /// Sends the guard the lease to renew, and waits until the guard confirms that it has the lease.
-    ///
-    /// # Errors
-    /// Those of [`Guard::ready`].
+    /// Sends the guard the lease to renew, and waits until the guard confirms that it holds the lease.
     pub(crate) async fn hand_over(&self, lease: &Lease) -> Result<(), Error> {
         self.socket.send(lease).map_err(|_| guard_gone())?;
         self.ready().await
@@ -149,8 +138,8 @@ fn guard_gone() -> Error {
 }
 
 impl Drop for Guard {
-    /// Kills and reaps the guard. If this process left the dead guard to the first process of a container, that process
-    /// might never reap the guard.
+    /// Kills and reaps the guard. Otherwise the dead guard would be left to the first process of a container, which
+    /// might never reap it.
     fn drop(&mut self) {
         if let Some(process) = self.process.take() {
             let _ = process.signal(libc::SIGKILL);
@@ -159,10 +148,8 @@ impl Drop for Guard {
     }
 }
 
-/// The guard, from its start to the end of its lease. The guard ends if redlock ends without having sent a lease.
-///
-/// # Errors
-/// The reason why the guard cannot get ready, or cannot confirm the lease. After the confirmation there are no errors.
+/// The guard, from its start to the end of its lease. It ends if redlock ends without having sent a lease. There are no
+/// errors after the guard has confirmed the lease.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
@@ -178,14 +165,14 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
-    // A lost lease is released too, since some nodes may still have it.
+    // A lost lease is released too, because some nodes may still hold it.
     let _ = lock.release(&lease, End::now(if loss.is_some() { RunOutcome::Lost } else { RunOutcome::Released })).await;
     Ok(())
 }
 
 impl GuardTask {
-    /// Sets a hook for panics. A panic ends the renewal, so the hook first stops the watched process, and then reports
-    /// the panic. The watched process is not stopped if it may go on without the lease.
+    /// A panic ends the renewal. So this hook first stops the watched process, unless that may go on without the lease,
+    /// and then reports the panic.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
@@ -205,8 +192,8 @@ impl GuardTask {
         }));
     }
 
-    /// Renews the lease until the watched process ends, the lease is released, or the lease is lost. Returns the loss;
-    /// none if the process has ended, or the lease was released.
+    /// Renews the lease until the watched process ends, or until the lease is released or lost. Returns the loss, if
+    /// any.
     async fn renew_lease(
         &self,
         watched: &Readable<&Handle>,
@@ -218,7 +205,7 @@ impl GuardTask {
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadline().term_at });
-            // A message goes to a copy of the watched process's stderr. If there is such a copy, this closes the copy.
+            // Messages go to a copy of the watched process's stderr. If there is such a copy, this closes it.
             let _ = stdio::redirect_to_null(2..=2);
         };
         moved();
@@ -241,7 +228,7 @@ impl GuardTask {
             _ => renewer.deadline().kill_at,
         };
         let mut job = Descendants::of(&self.watched);
-        // Messages go to the watched process's stderr. The guard copies this stderr now: a dead process has none.
+        // Messages go to the watched process's stderr, which the guard copies now, because a dead process has none.
         self.watched.share_errors();
         job.signal(libc::SIGTERM);
         messages.stopping(loss, libc::SIGTERM, kill_at);

@@ -4,7 +4,6 @@ use crate::sys::clock::Boot;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The reason for a lost lease, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The nodes' answers prove the loss. The field says what became of the lease: "it was revoked by …", for example.

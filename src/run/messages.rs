@@ -19,7 +19,6 @@ use std::time::Duration;
 /// Reports what happens to one lock, or to the job of several locks.
 #[derive(Debug)]
 pub(crate) struct Messages {
-    /// The locks' names, quoted.
     name: String,
     quiet: bool,
     verbose: bool,
@@ -32,7 +31,6 @@ impl Messages {
         Messages { name: quoted(names, " and "), quiet, verbose, audience: None }
     }
 
-    /// The same messages, to the standard error of `process`.
     pub(super) fn to(self, process: Arc<Handle>) -> Messages {
         Messages { audience: Some(process), ..self }
     }
@@ -52,8 +50,8 @@ impl Messages {
         }
     }
 
-    /// Reports that redlock has got the lock. `waited`: the time in line, if redlock has waited. With `--quiet` too,
-    /// warns that a server may have forgotten a number of `--newest`.
+    /// Reports that redlock has acquired the lock. `waited`: the time in line, if redlock has waited. Even with
+    /// `--quiet`, warns that a server may have forgotten a number of `--newest`.
     pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
         let (acquired, ttl) = (output::acquired(lock, lease, waited), exact(lease.ttl));
         let Lease { token, fencing_token, .. } = lease;
@@ -73,7 +71,6 @@ impl Messages {
         }
     }
 
-    /// Reports that redlock tries again to take the locks, and why.
     pub(super) fn again(&self, reason: &Error) {
         self.news(&format!("{reason}; trying again"));
     }
@@ -89,15 +86,14 @@ impl Messages {
         }
     }
 
-    /// Reports that the lease was renewed, this long after the first failure.
     pub(super) fn recovery(&self, outage: Duration) {
         self.news(&format!("renewed {} again after {}", self.name, human(outage)));
     }
 
     /// Reports that `signal` was sent to the job, because the lease is lost or will soon be lost.
     pub(super) fn stopping(&self, loss: &Loss, signal: i32, kill_at: Boot) {
-        // --quiet has suppressed the report of the outage's first faults. If the latest faults are others, redlock
-        // tells the first faults now.
+        // --quiet has suppressed the report of the outage's first faults. If the latest faults are others, the first
+        // ones are reported now.
         if let Loss::Outage(Outage { since, first: Some(first), faults, .. }) = loss
             && self.quiet
             && first != faults
@@ -112,12 +108,11 @@ impl Messages {
         }
     }
 
-    /// Reports a lost lease when `--on-lost continue` lets the job go on.
     pub(super) fn lost_but_going_on(&self, loss: &Loss) {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was gone at its release, and may have been gone before the job ended.
+    /// Reports a lease that was lost at its release, and may have been lost before the job ended.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -127,7 +122,7 @@ impl Messages {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
-    /// Reports a release that no quorum has confirmed. `is_once`: the job has succeeded under `--once-per`. Then even
+    /// Reports a release that no quorum has confirmed. `is_once`: the job has succeeded under `--once-per`, and even
     /// `--quiet` does not suppress the report.
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot, is_once: bool) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
@@ -155,7 +150,7 @@ impl Messages {
         ));
     }
 
-    /// Reports that the log lacks the job's errors, since the file of `--keep-errors` cannot be read.
+    /// Reports that the log lacks the job's errors, because the file of `--keep-errors` cannot be read.
     pub(super) fn unread_errors(&self, error: &io::Error) {
         let (name, why) = (&self.name, reason(error));
         self.say(&format!(
@@ -214,7 +209,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; job stopped{when}{advice}", self.name, text(loss)));
     }
 
-    /// Reports processes that are still there a second after the first SIGKILL.
+    /// Reports processes that still exist a second after the first SIGKILL.
     pub(super) fn survivors(&self, pids: &[i32]) {
         self.say(&format!(
             "waiting for the job of {} to end: SIGKILL has not ended pid {} yet",
@@ -229,12 +224,11 @@ impl Messages {
     }
 }
 
-/// A message names this many pids at most.
+/// A message names at most this many pids.
 const NAMED: usize = 5;
 /// A message shows this many characters of a path at most.
 const SHOWN_OF_PATH: usize = 200;
 
-/// The reason for a lost lease.
 pub(super) fn text(loss: &Loss) -> String {
     match loss {
         Loss::Proof(text) => text.clone(),

@@ -44,8 +44,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     process::adopt_orphans().map_err(cannot_supervise)?;
     can_see_processes()?;
     let terminal = stdio::has_terminal();
-    // Forks before there is a runtime: the keeper must not have the runtime's descriptors, and fork copies only one
-    // thread.
+    // Forks before there is a runtime, because the keeper must not have the runtime's descriptors, and fork copies only
+    // one thread.
     let keeper = keeper::fork(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
@@ -64,8 +64,8 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     .map_err(Error::cannot_wait)?
 }
 
-/// Runs the command under all locks. If a lease is lost before the command starts, or another failure that may heal
-/// comes before the start, takes all locks again, within the wait.
+/// Runs the command under all locks. If a failure that may heal, such as a lost lease, comes before the start, takes
+/// all locks again, within the wait.
 async fn run_within_wait(supervisor: &Supervisor, locks: &mut [Lock]) -> Result<Exit, Error> {
     let begin = Boot::now();
     let end = begin + supervisor.job.request.wait;
@@ -98,7 +98,7 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
 }
 
 /// Orders the keeper to start the command. Fails if a signal has come, if the last lease is already due for renewal, or
-/// if the keeper is gone.
+/// if the keeper has ended.
 fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
     if let Some(interrupted) = supervisor.pending_interruption() {
         return Err(interrupted);

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The pause before another try to reach a node that may be coming back.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Renews one lease by its timeline. The state of the lease can be read meanwhile.
+/// Renews one lease by its timeline. Its state can be read meanwhile.
 #[derive(Debug)]
 pub(crate) struct Renewer {
     pub(super) messages: Messages,
@@ -40,7 +40,6 @@ impl Renewer {
         self.timeline.deadline(self.valid_until())
     }
 
-    /// The reason why the lease was not renewed in time.
     pub(super) fn why_not_renewed(&self) -> Loss {
         match &*self.outage.borrow() {
             Some(outage) => Loss::Outage(outage.clone()),
@@ -48,8 +47,8 @@ impl Renewer {
         }
     }
 
-    /// Notes a failed try, which began at `start`. Reports the failure if the outage has lasted for `patience`. After
-    /// `end`, the time at which the renewals end, reports nothing.
+    /// Notes a failed try, which began at `start`. Reports it if the outage has lasted for `patience`, and the renewals
+    /// have not ended (at `end`).
     fn note_failure(
         &self,
         faults: &[String],
@@ -78,8 +77,8 @@ impl Renewer {
             let end = if self.to_expiry { valid_until } else { self.timeline.deadline(valid_until).term_at };
             tokio::select! {
                 () = sleep_until(next.min(end)) => {}
-                // After a reconnection the renewal comes at once: a server that has forgotten the lease gets the lease
-                // again before another holder comes. `not_before` limits the rate if the server closes each connection.
+                // After a reconnection the renewal comes at once, to re-create the lease on a server that has forgotten
+                // it, before another holder comes. `not_before` limits the rate if the server closes each connection.
                 () = async { sleep_until(not_before).await; lock.reconnected().await } => {}
             }
             if end.passed() {
@@ -102,7 +101,7 @@ impl Renewer {
                         self.messages.recovery(since.elapsed());
                     }
                     // The end of validity may still depend on an older confirmation by another node, and so may not
-                    // have moved. In this case `retry` keeps the loop from asking at once.
+                    // have moved. Then `retry` keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, advice, silent, soon } => {
@@ -112,7 +111,7 @@ impl Renewer {
                     let pause = if soon { pause.min(SOON) } else { pause };
                     next = if give_up.passed() { retry } else { retry.min(start + pause) };
                 }
-                // The lease has run out. The loop finds this out by the clock.
+                // The lease has run out, as the loop finds out by the clock.
                 Renewal::TooLate => {}
                 Renewal::Lost(what) => return Loss::Proof(what),
                 Renewal::Released => return Loss::Release,

@@ -45,7 +45,6 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The time of the first renewal of this lease.
     pub(super) fn renew_at(&self, lease: &Lease) -> Boot {
         self.renewers[0].timeline.renew_at(lease.valid_until())
     }
@@ -66,21 +65,17 @@ impl<'a> Supervision<'a> {
         self.supervisor.order(&Order::Deadline(deadline));
     }
 
-    /// The index of the lease that ends first.
     fn first_to_end(&self) -> usize {
         (0..self.renewers.len()).min_by_key(|&at| self.renewers[at].valid_until()).unwrap_or_default()
     }
 
-    /// The index of the lease that ends first, and the reason why this lease was not renewed in time.
+    /// The index of the lease that ends first, and why that lease was not renewed in time.
     fn lapse(&self) -> (usize, Loss) {
         let first = self.first_to_end();
         (first, self.renewers[first].why_not_renewed())
     }
 
-    /// Renews the leases and watches over the job until the job has ended.
-    ///
-    /// # Errors
-    /// The reason why the command was not started.
+    /// Renews the leases and watches over the job until the job has ended. Fails if the command was not started.
     pub(super) async fn supervise(&self, grants: &mut [Grant<'_>]) -> Result<JobEnd, Error> {
         let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             let loss = self.renewers[at].renew(lock, lease, &|| self.send_deadline()).await;
@@ -94,15 +89,11 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Watches over the job until it has ended.
-    ///
-    /// # Errors
-    /// The reason why the command was not started.
     async fn watch(&self) -> Result<JobEnd, Error> {
         let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals that came before the start of the command, each kind once. They are forwarded after the start.
+        // Signals that came before the start of the command, each kind once. They are forwarded after it.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut killed = None;
         loop {
@@ -155,8 +146,8 @@ impl<'a> Supervision<'a> {
     }
 
     /// The end of a job whose keeper reports nothing more. `killed`: if redlock has killed a late keeper and the job,
-    /// the loss, and the time at which the job was gone; None: the keeper has ended by itself. `started`: the keeper
-    /// has reported the start of the command.
+    /// the loss, and when the job was dead; none if the keeper has ended by itself. `started`: the keeper has reported
+    /// the start of the command.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
@@ -172,9 +163,9 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::UNAVAILABLE, at }
     }
 
-    /// Reports the loss. If the nodes' answers prove the loss, orders the keeper to stop the job. Without a proof, the
-    /// keeper is already stopping the job. With `--on-lost continue`, the job goes on. Does nothing if the job is being
-    /// stopped for an earlier loss.
+    /// Reports the loss. If the nodes' answers prove it, orders the keeper to stop the job; otherwise the keeper is
+    /// already stopping it. With `--on-lost continue`, the job goes on. Does nothing if the job is being stopped for an
+    /// earlier loss.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -193,7 +184,6 @@ impl<'a> Supervision<'a> {
         self.loss.get_or_init(|| (at, loss));
     }
 
-    /// The error if it is too late to start the command.
     pub(super) fn too_late(&self) -> Error {
         let (first, ttl) = (self.first_to_end(), self.supervisor.job.request.ttl);
         match self.loss.get() {
@@ -243,7 +233,7 @@ impl<'a> Supervision<'a> {
     ) -> Option<Result<u64, Error>> {
         if self.loss.get().is_some_and(|(lost, _)| *lost == at) {
             let end = End { at: end.at, errors, ..End::now(RunOutcome::Lost) };
-            // Some nodes may still have the lost lease, but redlock does not wait long for these nodes.
+            // Some nodes may still hold the lost lease, but redlock does not wait long for them.
             within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, end)).await;
             return None;
         }

@@ -16,7 +16,6 @@ use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::path::PathBuf;
 
-/// A call of `run`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
@@ -56,24 +55,23 @@ impl Supervisor {
         Messages::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
     }
 
-    /// The renewer of a lease; see [`Renewer`] for `to_expiry`.
     pub(super) fn renewer(&self, lock: &Lock, lease: &Lease, to_expiry: bool) -> Renewer {
         let timeline = Timeline::new(lease.ttl, self.job.task.kill_after, lock.node_timeout());
         Renewer::new(self.messages_of(lock), timeline, to_expiry, lease)
     }
 
-    /// Sends the keeper an order. Ignores a failure, since the keeper's end is reported anyway.
+    /// Sends the keeper an order. Ignores a failure, because the keeper's end is reported anyway.
     pub(super) fn order(&self, order: &Order) {
         let _ = self.keeper.get().send(order);
     }
 
-    /// The keeper's next report; none if the keeper is gone.
+    /// The keeper's next report; none if the keeper has ended.
     pub(super) async fn next_report(&self) -> Option<Report> {
         self.keeper.next(|keeper| keeper.receive().arrived()).await
     }
 
-    /// Tells the keeper of a signal. The keeper passes it on to the job, or to the command alone. If the terminal has
-    /// sent the signal to the job already, the keeper does not pass it on.
+    /// Tells the keeper of a signal. The keeper passes it on to the job, or to the command alone, unless the terminal
+    /// has already sent it to the job.
     pub(super) fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
         // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();
@@ -110,8 +108,8 @@ impl Supervisor {
     }
 }
 
-/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, and orphans, since this process
-/// adopts them.
+/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, and orphans, because this
+/// process adopts them.
 fn next_signal(signals: &Signals) -> Option<SignalEvent> {
     loop {
         let event = signals.next()?;
@@ -127,7 +125,6 @@ fn next_interruption(signals: &Signals) -> Option<i32> {
     std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| signals::ends(signal))
 }
 
-/// The error for a system call that failed.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
     Error::of_system(CANNOT_SUPERVISE, &errno.into())
 }

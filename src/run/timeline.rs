@@ -17,7 +17,6 @@ use std::time::Duration;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The timeline of a lease with this ttl.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
     ttl: Duration,
@@ -41,8 +40,7 @@ impl Timeline {
         Deadline { term_at: kill_at - self.grace, kill_at }
     }
 
-    /// The keeper has to kill the job at `kill_at`, and to report this. At the returned time redlock stops waiting for
-    /// the report.
+    /// The keeper has to kill the job at `kill_at`, and to report this. At the returned time redlock stops waiting.
     pub(crate) fn overdue_at(&self, kill_at: Boot) -> Boot {
         kill_at + margin(self.ttl) / 3
     }
@@ -78,8 +76,8 @@ impl Timeline {
         (less_drift(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
     }
 
-    /// The time of SIGKILL after a loss. redlock learns of the loss at `now`; without the loss the lease would be valid
-    /// until `valid_until`.
+    /// The time of SIGKILL after a loss that redlock learns of at `now`. Without the loss, the lease would be
+    /// valid until `valid_until`.
     pub(crate) fn kill_after_loss(&self, now: Boot, valid_until: Boot) -> Boot {
         (now + self.kill_after).min(self.deadline(valid_until).kill_at)
     }
