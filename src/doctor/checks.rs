@@ -28,14 +28,13 @@ pub(crate) struct Setup<'a> {
     pub(crate) locks: Result<LockFacts, String>,
 }
 
-/// The facts about all locks under the prefix.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
     /// The names of locks that never expire.
     eternal: Vec<String>,
     /// The names of locks whose runs cannot be read.
     unread: Vec<String>,
-    /// The reason why the runs of the first of these locks cannot be read.
+    /// Why the runs of the first of these locks cannot be read.
     why: Option<String>,
     /// The longest ttl or remaining time of any lease that was found.
     longest: Duration,
@@ -53,7 +52,6 @@ impl LockFacts {
 }
 
 impl Setup<'_> {
-    /// True if a node has no vote for a while after a restart.
     fn has_quarantine(&self) -> bool {
         !self.quarantine.length.is_zero()
     }
@@ -97,10 +95,9 @@ const CLOCKS_MS: u64 = 5_000;
 const LAG: u64 = 10;
 /// The free space, in bytes, that the server of `local:` needs on its disk, to start and to write leases.
 const ROOM: u64 = 1_000_000;
-/// A finding lists this many names at most.
+/// A finding lists at most this many names.
 const NAMES: usize = 3;
 
-/// The finding for a node that cannot be asked at all.
 pub(super) fn unreached(fault: &Fault) -> CheckResult {
     Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), &fault.advice().1))
 }
@@ -121,7 +118,6 @@ pub(super) fn local(server: &Local) -> CheckResult {
     Ok("its server can be started".to_owned())
 }
 
-/// Judges the Sentinels of one service.
 pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> CheckResult {
     let answers: Vec<(&String, &SentinelView)> =
         views.iter().filter_map(|(name, view)| Some((name, view.as_ref().ok()?))).collect();
@@ -183,13 +179,13 @@ fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
-    let told = |name| node.info.get(name).unwrap_or("?");
+    let reported = |name| node.info.get(name).unwrap_or("?");
     let detail = "it is loading its data, and answers no request yet";
-    NoVote.when(told("loading") == "1", detail, "try again in a moment")?;
-    let (role, primary) = (node.info.get("role")?, format!("{}:{}", told("master_host"), told("master_port")));
+    NoVote.when(reported("loading") == "1", detail, "try again in a moment")?;
+    let (role, primary) = (node.info.get("role")?, format!("{}:{}", reported("master_host"), reported("master_port")));
     let advice = "use its primary, or redis+sentinel:// to find it";
     let detail = format!("a writable replica of {primary}: it grants locks beside its primary");
-    Fail.when(role != "master" && told("slave_read_only") == "0", &detail, advice)?;
+    Fail.when(role != "master" && reported("slave_read_only") == "0", &detail, advice)?;
     let detail = format!("a replica of {primary}: a replica cannot grant locks");
     NoVote.when(role != "master", &detail, advice)?;
     Ok("a primary".to_owned())
@@ -281,12 +277,12 @@ fn disk(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
-    let up = node.info.number("uptime_in_seconds").map_err(|untold| match setup.has_quarantine() {
+    let up = node.info.number("uptime_in_seconds").map_err(|unreported| match setup.has_quarantine() {
         true => NoVote.problem(
             "its uptime is unknown: redlock refuses a node whose restart could not be noticed",
             "allow INFO (ACL rule +info), or use --quarantine 0 if no lease can be lost",
         ),
-        false => untold,
+        false => unreported,
     })?;
     let up = Duration::from_secs(up);
     let left = setup.quarantine.left(Some(up));
@@ -358,7 +354,6 @@ fn secrets(setup: &Setup) -> CheckResult {
     Ok("no file with a password or key is open to every user".to_owned())
 }
 
-/// The first [`NAMES`] names, and the number of the others.
 fn first_names(names: &[String]) -> String {
     first_of(names, NAMES, names.len() as u64)
 }
@@ -368,7 +363,6 @@ fn locks<'a>(setup: &'a Setup) -> Result<&'a LockFacts, Problem> {
     setup.locks.as_ref().map_err(unlisted)
 }
 
-/// Warns about these locks, if there are any.
 fn warn_of(names: &[String], what: &str, advice: &str) -> Result<(), Problem> {
     Warn.when(!names.is_empty(), &format!("{what}: {}", first_names(names)), advice)
 }

@@ -9,11 +9,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// doctor measures at most `TRIES` round trips. After `TRY_FOR`, no further round trip begins.
+/// At most this many round trips are measured, and none begins after `TRY_FOR`.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// The facts about a configured node.
 #[derive(Debug)]
 pub(crate) struct NodeFacts {
     pub(super) servers: Vec<(String, Result<Facts, Fault>)>,
@@ -27,7 +26,6 @@ impl NodeFacts {
     }
 }
 
-/// The facts about one server.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) address: Address,
@@ -35,8 +33,7 @@ pub(super) struct Facts {
     pub(super) round_trips: Vec<Duration>,
     /// How far the server's clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
-    /// The `run_id`s of the servers that several connections to this address have reached. Behind a balancer there may
-    /// be several.
+    /// The `run_id`s of the servers that several connections to this address have reached: several behind a balancer.
     pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
     /// Two settings that INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
@@ -51,7 +48,6 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// True for a Sentinel, which keeps no locks.
     pub(super) fn is_sentinel(&self) -> bool {
         self.info.get("sentinel_masters").is_ok()
     }
@@ -68,22 +64,21 @@ impl Lines {
     pub(super) fn get(&self, name: &str) -> Result<&str, Problem> {
         let lines = self.lines.as_ref().map_err(Clone::clone)?;
         let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
+        value.ok_or_else(|| unreported(self.command, format!("does not report {name}")))
     }
 
-    /// The number behind `name:`. A negative number counts as 0. (The uptime is negative if the clock was set back to a
-    /// time before the server's start.)
+    /// The number behind `name:`. A negative number counts as 0: the uptime is negative if the clock was set back to a
+    /// time before the server's start.
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         let number = value.parse::<i64>();
         let number =
-            number.map_err(|_| untold(self.command, format!("reports {name}:{value}, which is not a number")))?;
+            number.map_err(|_| unreported(self.command, format!("reports {name}:{value}, which is not a number")))?;
         Ok(number.try_into().unwrap_or(0))
     }
 }
 
-/// The problem of a fact that the server does not reveal.
-fn untold(command: &str, answer: impl fmt::Display) -> Problem {
+fn unreported(command: &str, answer: impl fmt::Display) -> Problem {
     let advice = format!("let this user run {command}, or look in the console of the service");
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
 }
@@ -126,9 +121,9 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
     };
     // Only a server in a Cluster is asked for moving slots: a server that refuses makes an entry in its ACL LOG.
     let moving = match &cluster.lines {
-        Ok(told) if told.is_empty() => Ok(Vec::new()),
+        Ok(reported) if reported.is_empty() => Ok(Vec::new()),
         Ok(_) => moving(node).await,
-        Err(untold) => Err(untold.clone()),
+        Err(unreported) => Err(unreported.clone()),
     };
     Ok(Facts {
         address: node.address().clone(),
@@ -144,8 +139,8 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
     })
 }
 
-/// Measures round trips. Returns their times, shortest first, and the result of [`ahead_ms`] for the shortest. This
-/// result is none if TIME is refused.
+/// Measures round trips. Returns their times, shortest first, and [`ahead_ms`] for the shortest; none if TIME is
+/// refused.
 async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fault> {
     let (start, mut tries) = (Boot::now(), Vec::new());
     while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
@@ -153,7 +148,7 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
         // A refusal shows the round trip, too.
         match node.command(&["TIME"]).await {
             Err(fault) if !fault.is_absence() => return Err(fault),
-            told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),
+            answer => tries.push((sent.elapsed(), answer.ok().and_then(|answer| ahead_ms(&answer, sent.elapsed())))),
         }
     }
     tries.sort_unstable();
@@ -172,25 +167,24 @@ async fn moving(node: &mut Node) -> Result<Vec<String>, Problem> {
 async fn report(node: &mut Node, command: &'static str) -> Lines {
     let answer = node.command(&command.split(' ').collect::<Vec<_>>()).await;
     let lines = answer.map(|reply| reply.as_text().unwrap_or_default().to_owned());
-    Lines { command, lines: lines.map_err(|fault| untold(command, fault)) }
+    Lines { command, lines: lines.map_err(|fault| unreported(command, fault)) }
 }
 
 async fn setting(node: &mut Node, name: &str) -> Result<String, Problem> {
-    let pair = node.command(&["CONFIG", "GET", name]).await.map_err(|fault| untold("CONFIG", fault))?;
+    let pair = node.command(&["CONFIG", "GET", name]).await.map_err(|fault| unreported("CONFIG", fault))?;
     // A managed service may return an empty list.
-    pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
+    pair.at(1).as_text().map(str::to_owned).ok_or_else(|| unreported("CONFIG", format!("does not report {name}")))
 }
 
-/// How far a server's clock is ahead of this machine's, in ms. `told`: the answer to TIME. `round_trip`: how long the
-/// answer took.
-fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
-    let theirs = Duration::from_secs(told.count(0)?) + Duration::from_micros(told.count(1)?);
+/// How far a server's clock is ahead of this machine's, in ms, by an answer to TIME that took `round_trip`.
+fn ahead_ms(answer: &Reply, round_trip: Duration) -> Option<i64> {
+    let theirs = Duration::from_secs(answer.count(0)?) + Duration::from_micros(answer.count(1)?);
     let ours = unix_time().saturating_sub(round_trip / 2);
     i64::try_from(theirs.as_millis()).ok()?.checked_sub(i64::try_from(ours.as_millis()).ok()?)
 }
 
-/// The commands that the user may not run, from the answer to [`permissions::question`]. The question is an EVAL: if
-/// the user may not run EVAL, the result is `eval`.
+/// The commands that the user may not run, from the answer to [`permissions::question`]. The question itself is an EVAL,
+/// so the result is `eval` if the user may not run that.
 pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Problem> {
     match answer {
         Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),

@@ -24,7 +24,6 @@ impl Diagnosis {
     }
 }
 
-/// The result of a check, of one node or of all nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) node: Option<String>,
@@ -42,7 +41,6 @@ pub(super) type CheckOutcome = (Option<String>, &'static str, CheckResult);
 /// A detail if all is well, else the problem.
 pub(super) type CheckResult = Result<String, Problem>;
 
-/// A finding that is not ok.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) harm: Harm,
@@ -53,7 +51,7 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,
-    /// The node can grant no lock, or only some locks. If enough other nodes have a vote, this is a warning, else a
+    /// The node can grant no lock, or only some locks. This is a warning if enough other nodes have a vote, else a
     /// failure.
     NoVote,
     Warn,

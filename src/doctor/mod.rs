@@ -22,8 +22,7 @@ pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) 
     join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
 }
 
-/// Examines the nodes of the setup. The worst findings come first. If verdicts are equal, findings about all nodes come
-/// before findings about one node.
+/// Examines the nodes. The worst findings come first; of equal verdicts, those about all nodes come first.
 pub(crate) fn examine(setup: &Setup<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
     let of_nodes = zip(nodes, setup.addresses).map(|(node, address)| of_node(node, address, setup, &reached));

@@ -11,8 +11,8 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
 /// The commands that locks do not need: they serve the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 9] = ["info", "scan", "lpush", "lset", "lrem", "ltrim", "lrange", "lindex", "llen"];
 
-/// The rule that allows [`COMMANDS`]. Users paste it into redis-cli. If `user` is none or `default`, the rule creates a
-/// new user.
+/// The rule that allows [`COMMANDS`], to be pasted into redis-cli. It creates a new user if `user` is none or
+/// `default`.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
     let user = user.filter(|&user| user != "default").unwrap_or("locks on >PASSWORD");
     let (plain, beside) = (glob_escaped(prefix), glob_escaped(&beside(prefix)));

@@ -1,5 +1,5 @@
 #!lua
--- Tells which commands this user has no right to run on a lock's keys and channels. Runs none of the commands. The
+-- Reports which commands this user has no right to run on a lock's keys and channels. Runs none of the commands. The
 -- script is not declared read-only: if a server refuses all writes, it refuses this script, too.
 -- ARGV: 1 the lock  2 another key of the lock  3 a channel of the lock  4… the commands
 -- Returns the commands that are denied. Servers before Redis 7 do not know `#!lua`, and cannot answer.
