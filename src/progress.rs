@@ -27,16 +27,13 @@ pub(crate) struct ProgressLine {
     start: Boot,
     /// The last report about the wait, and its time.
     known: Option<(WaitReport, Boot)>,
-    /// The time at which the line was last shown.
     shown: Option<Boot>,
     /// True if the last request to the nodes failed; always false with `quiet`.
     in_trouble: bool,
-    /// The time at which a failed request was last printed.
     trouble_said: Option<Boot>,
 }
 
 impl ProgressLine {
-    /// A line about a wait. The wait began at `start`.
     pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Duration, start: Boot) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {
@@ -68,7 +65,6 @@ impl ProgressLine {
         pause.saturating_sub(self.shown.map_or(Duration::ZERO, Boot::elapsed)).max(TICK)
     }
 
-    /// Shows a new state of the wait.
     pub(crate) fn show(&mut self, waiting: &WaitReport) {
         let now = Boot::now();
         self.known = Some((waiting.clone(), now));
@@ -81,7 +77,7 @@ impl ProgressLine {
         }
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
-            // A node may fail again and again. Only one failure a minute is reported; with --verbose, every failure.
+            // A node may fail again and again: one failure a minute is reported, or every failure with --verbose.
             (Some(trouble), _)
                 if !was_in_trouble
                     && (self.verbose || self.trouble_said.is_none_or(|said| now.since(said) >= REPEAT)) =>
@@ -97,13 +93,12 @@ impl ProgressLine {
         self.tick();
     }
 
-    /// The time that the caller has waited. None if there is no report yet, or if the last report has no position in
-    /// line.
+    /// How long the caller has waited. None before the first report, or if the last report has no position in line.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }
 
-    /// Redraws the line. If the line cannot be redrawn, prints it again when that is due.
+    /// Redraws the line, or prints it again when that is due if it cannot be redrawn.
     fn tick(&mut self) {
         let Some((waiting, then)) = self.known.as_ref().filter(|_| !self.quiet) else { return };
         let now = Boot::now();
@@ -119,8 +114,8 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if the line is to be printed now, without redrawing: the first time at once, then every minute. On a
-    /// terminal that can redraw lines, the line is not printed again.
+    /// True if the line is to be printed now, without redrawing: the first time at once, then every minute, but not on
+    /// a terminal that can redraw lines.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }

@@ -23,11 +23,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Enters the alternate screen. Returns none if standard output is no terminal, if TERM is not set, or if TERM is
-    /// `dumb`. Ctrl-C leaves the screen and ends redlock, unless SIGINT was ignored at start (`&` in a script).
-    ///
-    /// # Errors
-    /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.
+    /// Enters the alternate screen. None if standard output is no terminal, if TERM is not set, or if TERM is `dumb`.
+    /// Ctrl-C leaves the screen and ends redlock, unless SIGINT was ignored at start (`&` in a script).
     pub(crate) fn open() -> anyhow::Result<Option<Screen>> {
         let has_one = stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         if !has_one {
@@ -35,7 +32,7 @@ impl Screen {
         }
         output::show(ENTER)?;
         let screen = Screen { keys: Keyboard::open() };
-        // The ctrlc crate runs the closure on a thread, where writing is safe. In a signal handler, it is not safe.
+        // The ctrlc crate runs the closure on a thread, where writing is safe, as it is not in a signal handler.
         if !inherited::is_ignored(libc::SIGINT) {
             let keys = screen.keys.as_ref().map(Keyboard::handle);
             ctrlc::set_handler(move || {
@@ -51,15 +48,11 @@ impl Screen {
         self.keys.as_ref()
     }
 
-    /// The number of columns of the terminal.
     pub(crate) fn columns() -> usize {
         streams::size(1).1
     }
 
     /// Shows a page, cut to the present size.
-    ///
-    /// # Errors
-    /// The errors of standard output.
     pub(crate) fn show(&self, page: &str) -> Result<(), Error> {
         let (rows, columns) = streams::size(1);
         let lines = fitted(page, rows, columns);
@@ -67,9 +60,6 @@ impl Screen {
     }
 
     /// Gives the terminal back while `pause` runs.
-    ///
-    /// # Errors
-    /// The errors of standard output.
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
         leave(self.keys());
         pause();
@@ -89,7 +79,7 @@ fn leave(keys: Option<&Keyboard>) {
     let _ = output::show(LEAVE);
 }
 
-/// The page cut to the screen. If some lines do not fit, the last line tells their number.
+/// The page cut to the screen. If some lines do not fit, the last line says how many.
 fn fitted(page: &str, rows: usize, columns: usize) -> Vec<String> {
     let lines: Vec<&str> = page.lines().collect();
     let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A message cuts another user's text after this many characters.
+/// Another user's text in a message is cut after this many characters.
 const SHOWN: usize = 60;
 /// This many characters of a token are shown: enough to name the lease, too few to release it.
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
@@ -48,14 +48,12 @@ pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || direction || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Another user's text, made safe for a terminal: everything that a terminal obeys is escaped. Cut after `most`
-/// characters.
+/// Another user's text, cut after `most` characters, with everything escaped that a terminal obeys.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
 
-/// redlock's own text, made safe for a terminal, since it may quote others. Everything that a terminal obeys is
-/// escaped, except line feeds. Cut after `most` characters.
+/// As [`escaped`], but line feeds stay: for redlock's own text, which may quote others.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     escaped_where(text, most, |c| unprintable(c) && c != '\n')
 }
