@@ -141,3 +141,16 @@ fn a_log_that_more_hold_together_than_it_keeps_ends_each_run_soon() {
     scripts.run("revoke", "force=1 by=me");
     assert_eq!(log(&redis).iter().filter(|run| run["o"] == "revoked" && run["y"] == "me").count(), 199);
 }
+
+#[test]
+fn a_try_that_its_caller_undoes_turns_this_caller_away_no_more() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    let mut take = |token: &str, earlier: &str| {
+        let options = r#"ttl=60000 once=1000000 tries=1 entry={"h":"host"}"#;
+        scripts.take_with("", token, &format!("{options} {earlier}"));
+        scripts.run("try", &format!("token={token}"))
+    };
+    assert_eq!(take("t", "").text("outcome"), "counted");
+    assert_eq!(take("u", "earlier=t").text("outcome"), "counted");
+}

@@ -21,11 +21,14 @@ end
 
 -- The answer `tried`, if ARG.tries runs that were counted are within ARG.once.
 local function tried_enough()
+  if not ARG.tries then return nil end
+  -- The script may have undone an earlier try of the caller, which counts for nothing.
+  if ARG.earlier then tries = redis.call('ZRANGE', BASE .. 'tries', 0, -1, 'WITHSCORES') end
   local count, first, last = 0, nil, nil
   for i = 2, #tries, 2 do
     if is_within(tries[i]) then count, first, last = count + 1, first or tries[i], tries[i - 1] end
   end
-  if not ARG.tries or count < tonumber(ARG.tries) then return nil end
+  if count < tonumber(ARG.tries) then return nil end
   local _, text = find_run(last) -- nil if the log has forgotten it; others' runs may have begun since
   return {tries = count, first = first, last = text, going = value, clock = ms}
 end
