@@ -118,7 +118,8 @@ impl fmt::Display for Error {
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::NotNeeded { name, by, unlike } => not_needed(f, name, by, unlike.as_deref()),
             Error::Superseded { name, by } => {
-                write!(f, "{name:?}: superseded by {by}; for a rollback leave out --newest")
+                let again = by.is_left().map_or_else(String::new, |number| format!(": run {number} again"));
+                write!(f, "{name:?}: superseded by {by}{again}; for a rollback leave out --newest")
             }
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;

@@ -20,6 +20,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
         since: args.since,
         failed: args.failed,
         hosts: false,
+        newest: false,
         errors: is_json || common.verbose && common.format != Format::Chart,
     };
     if matches!(common.format, Format::Chart | Format::Html) {

@@ -13,9 +13,9 @@ pub mod votes;
 mod wire;
 
 pub(crate) use history::memory::RunQuery;
+pub(crate) use history::newest::Newest;
 pub(crate) use history::run::{End, Run, RunOutcome};
 pub(crate) use history::visits::{Met, Visit};
-pub(crate) use lease::newest::Newest;
 pub(crate) use lease::release::Unwritten;
 pub(crate) use lease::renew::{Renewal, Try, renewal_interval};
 pub(crate) use lease::revoke::Revocation;

@@ -14,7 +14,7 @@ use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
+use crate::lock::{Claim, Holder, Lease, Lock, Newest, Revocation, State, Status, Waiter, renewal_interval};
 use crate::sys::clock::{Boot, local_date};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
@@ -297,6 +297,7 @@ fn status_text(status: &Status) -> String {
     let named: Vec<&Waiter> = status.waiters.iter().flatten().take(WAITERS).collect();
     rows.extend(named.iter().map(|waiter| ("", Some(waiter_line(waiter)))));
     rows.push(("", more(waiting, named.len()).filter(|_| !named.is_empty())));
+    rows.push(("newest", status.memory.newest.as_ref().map(Newest::in_status)));
     rows.push(("last", last.filter(|_| status.state != State::Free)));
     rows.push(("errors", status.memory.last.as_ref().and_then(log::last_error)));
     if let Some(hosts) = &status.memory.hosts {

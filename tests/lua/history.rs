@@ -216,8 +216,11 @@ impl Model {
         let told = texts.iter().map(|run| &run["t"]).filter(|token| is_held && self.has(token.as_str().unwrap()));
         let value = self.lock.as_ref().map_or(Some(Json::Null), |lock| lock.value.as_ref().map(|value| json!(value)));
         let going: Vec<_> = value.into_iter().chain(told.cloned()).collect();
-        let visits =
-            self.arg("hosts").map(|_| in_order(visits).into_iter().flat_map(|(host, at)| [host, at.to_string()]));
+        let newest = self.arg("newest").and(self.newest.as_deref());
+        let visits = self
+            .arg("hosts")
+            .or(newest.map(str::to_owned))
+            .map(|_| in_order(visits).into_iter().flat_map(|(host, at)| [host, at.to_string()]));
         let mut answer = json!({"outcome": "runs", "clock": self.ms().to_string(), "members": members, "going": going});
         (answer["texts"], answer["logged"]) = (json!(texts), json!(log.len()));
         answer["visits"] = visits.map_or(Json::Null, Iterator::collect);
@@ -226,6 +229,7 @@ impl Model {
         }
         let is_known = !log.is_empty() || ["success", "failure"].iter().any(|field| runs.contains_key(field));
         answer["node"] = if is_known { Json::Null } else { node() };
+        answer["newest"] = json!(newest);
         answer
     }
 }

@@ -49,7 +49,7 @@ const ALL: &[Described] = &[
     (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
-    (4, "runs", "most=1|20 hosts:50=1"),
+    (4, "runs", "most=1|20 hosts:50=1 newest:50=1"),
 ];
 /// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
 /// signal. This is the plain case, for which the scripts have special code.

@@ -2,9 +2,10 @@
 
 use crate::support::{
     self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
-    eventually, like, message, ms, myself, rand, redlock, release,
+    eventually, like, message, ms, myself, rand, redlock, release, status,
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A server that was started long ago: it has not just forgotten a number.
@@ -234,6 +235,8 @@ fn the_messages_say_which_number_has_come() {
     );
     let older = redlock(&redis, "run backup --wait --newest 42 -- echo started").status(75);
     older.stderr(like(format!("redlock: {said}\n"))).run();
+    let row = |fate| like(format!("<lines>  newest  43 by {host}, <duration> ago{fate}\n<lines>"));
+    redlock(&redis, "status backup").stdout(row("")).run();
     redlock(&redis, "run -q -E 0 backup --newest 42 -- echo started").run();
     let acquire = redlock(&redis, "acquire backup --newest 42 --format json").status(75);
     let object = acquire.stdout(any()).stderr(any()).run().json();
@@ -302,4 +305,38 @@ fn a_register_that_is_no_number_is_named_and_the_lock_forgets_it() {
     redis.command(&["DEL", REGISTER]);
     redis.command(&["RPUSH", REGISTER, "43"]);
     run("--newest 43").status(69).stderr(message(["unlink $'{redlock:backup}:\\x1fnewest'"])).run();
+}
+
+#[test]
+fn a_newest_call_that_ended_without_a_run_is_named_for_another_try() {
+    for masters in [Redis::aged(1, 90_000), Redis::aged(3, 90_000)] {
+        let call = |number, rest: &str| redlock(&masters, format!("run -q backup --newest {number} {rest} -- true"));
+        let older = |fate: &str| {
+            let by = format!(
+                "redlock: \"backup\": superseded by 103 (<host>, pid <n>, true), which came <duration> ago{fate}"
+            );
+            call(102, "").status(75).stderr(like(format!("{by}; for a rollback leave out --newest\n"))).run();
+        };
+        let is_shown = |fate: &str, is: Value| {
+            let row = format!("<lines>\n  newest  103 by <host>, <duration> ago{fate}\n<lines>");
+            redlock(&masters, "status backup").stdout(like(row)).run();
+            assert_eq!(status(&masters, "backup")["newest"]["has_run"], is, "{fate}");
+        };
+        let token = acquire(&masters, "backup");
+        let mut cancelled = Line::join(&masters[0], call(103, "--wait").any_end());
+        older(" and waits in line");
+        is_shown(", waits in line", false.into());
+        cancelled.send(Signal::SIGTERM);
+        cancelled.wait(SOON);
+        older(" and has not run: run 103 again");
+        is_shown(", has not run", false.into());
+        release(&masters, "backup", &token);
+        // Another call with the number runs.
+        call(103, "").run();
+        older("");
+        is_shown("", true.into());
+        // Who leaves no run in the log is not said to have none.
+        call(104, "--log 0").run();
+        assert_eq!(status(&masters, "backup")["newest"]["has_run"], Value::Null);
+    }
 }

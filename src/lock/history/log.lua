@@ -3,6 +3,7 @@
 --   w waited (ms)
 --   q: set if the run has --once-per; g: set if its call names its label, too
 --   a: set if acquire took the lease
+--   v: the number of --newest
 --   n: the number of runs that the log keeps, if not 20
 -- With its end, a run also has d (duration, ms), and an outcome: x (exit status), s (signal) or o (another outcome). y
 -- is the user@host that revoked the lease. A run without an outcome goes on while its token holds the lock; otherwise

@@ -1,6 +1,7 @@
 //! The memory that a lock has of its runs: the answer of each node (runs.lua), and all answers combined.
 
 use crate::error::Error;
+use crate::lock::history::newest::Newest;
 use crate::lock::history::run::{Run, RunOutcome};
 use crate::lock::history::visits;
 use crate::lock::history::visits::Visit;
@@ -37,6 +38,8 @@ pub(crate) struct RunQuery {
     pub(crate) failed: bool,
     /// Asks also for the hosts that came to the lock.
     pub(crate) hosts: bool,
+    /// Asks also for the number of `--newest`.
+    pub(crate) newest: bool,
     /// Asks also for the last lines of each job's standard error.
     pub(crate) errors: bool,
 }
@@ -54,6 +57,9 @@ pub(crate) struct Memory {
     /// The hosts that came to the lock, the latest host first. None if the query did not ask for hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hosts: Option<Vec<Visit>>,
+    /// The number of `--newest`. None if the query did not ask for it, or if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) newest: Option<Newest>,
     /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
@@ -88,6 +94,7 @@ struct NodeMemory {
     results: Vec<Run>,
     counts: Counts,
     visits: Vec<Visit>,
+    newest: Option<Newest>,
     /// The oldest run of the log, and the number of runs in the log, if the log keeps no more.
     oldest: Option<(Run, u64)>,
     /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
@@ -95,7 +102,8 @@ struct NodeMemory {
 }
 
 impl RunQuery {
-    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
+    pub(crate) const LAST: RunQuery =
+        RunQuery { most: 1, since: None, failed: false, hosts: false, newest: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
     /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
@@ -127,12 +135,19 @@ impl FromReply for NodeMemory {
         let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
         let results = ["success", "failure"].map(|name| reply.has(name).then(|| read(reply.get(name))));
         let count = |name: &str| reply.get(name).as_count();
+        let oldest = runs.last().cloned().filter(|_| is_full).map(|oldest| (oldest, logged));
+        let visits = Visit::read_all(reply.get("visits"), now.unwrap_or_default());
+        let mut newest = Newest::read(reply);
+        if let Some(newest) = &mut newest {
+            newest.judge(&runs, &visits, oldest.as_ref().is_none_or(|(run, _)| newest.came_after(run)));
+        }
         Some(NodeMemory {
-            visits: Visit::read_all(reply.get("visits"), now.unwrap_or_default()),
+            visits,
+            newest,
             running: count("members").unwrap_or(listed),
             results: results.into_iter().flatten().collect(),
             counts: Counts { succeeded: count("succeeded").unwrap_or(0), failed: count("failed").unwrap_or(0) },
-            oldest: runs.last().cloned().filter(|_| is_full).map(|oldest| (oldest, logged)),
+            oldest,
             uptime: reply.node().0.parse().ok().map(Duration::from_secs),
             runs,
         })
@@ -177,6 +192,7 @@ impl Memory {
         let oldest = known()
             .map(|node| node.oldest.as_ref().filter(is_late).and_then(|(run, kept)| Some((run.last_known()?, *kept))));
         Memory {
+            newest: Newest::largest_of(known().filter_map(|node| node.newest.clone())),
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,
@@ -206,7 +222,10 @@ impl BatchQuery<'_> {
         keys: &[&str],
         query: RunQuery,
     ) -> Result<Vec<Result<Memory, Error>>, Error> {
-        let args = Args::default().with("most", query.each(self.locks.nodes.len())).flag("hosts", query.hosts);
+        let args = Args::default()
+            .with("most", query.each(self.locks.nodes.len()))
+            .flag("hosts", query.hosts)
+            .flag("newest", query.newest);
         let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::RUNS, args.clone())).collect();
         let told = self.ask_page::<NodeMemory>(&calls).await?;
         let needed = self.locks.quorum();

@@ -70,6 +70,9 @@ pub(crate) struct Run {
     /// whether the lease had run out, so the nodes decide how the run ended.
     #[serde(skip)]
     pub(super) is_acquired: bool,
+    /// The caller's number of `--newest`.
+    #[serde(skip)]
+    pub(super) newest: Option<u64>,
     /// True if the call with `--once-per` named its label.
     #[serde(skip)]
     pub(in crate::lock) has_label: bool,
@@ -177,7 +180,7 @@ pub(in crate::lock) fn kept_label(label: &Option<String>) -> String {
 /// What redlock knows of a run when it requests the lease. The server adds the rest, and the release adds the end.
 /// None if the request asks for no trace in the log (`log` is zero).
 pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<Entry> {
-    let Request { owner, once_per, has_label, log, is_acquired, .. } = request;
+    let Request { owner, once_per, has_label, newest, log, is_acquired, .. } = request;
     let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
     let fields = [
         ("h", short(&owner.host, 60)),
@@ -188,6 +191,7 @@ pub(in crate::lock) fn entry(request: &Request, waited: Duration) -> Option<Entr
         ("q", some(once_per.is_some(), 1)),
         ("g", some(once_per.is_some() && *has_label, 1)),
         ("a", some(*is_acquired, 1)),
+        ("v", newest.map_or_else(String::new, |number| number.to_string())),
         ("n", some(*log != KEPT, (*log).into())),
     ];
     let known = fields.into_iter().filter(|(_, text)| !text.is_empty());
@@ -242,6 +246,7 @@ impl Run {
             now,
             kept: number("n").unwrap_or(KEPT),
             is_acquired: part("a").is_some(),
+            newest: number("v"),
             has_label: part("g").is_some(),
         };
         run.duration = run.began_ago().filter(|_| outcome == RunOutcome::Running);

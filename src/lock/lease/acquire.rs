@@ -5,10 +5,10 @@ use crate::lock::lease::Lease;
 use crate::lock::lease::attempt::{Attempt, Denial};
 use crate::lock::lease::traces::{LONG_UNDO_TIMEOUT, Traces, UNDO_TIMEOUT};
 use crate::lock::line::queue::{LAST_LOOK, WaitReport};
-use crate::lock::{Lock, Request};
+use crate::lock::{Lock, Newest, Request, View};
 use crate::sys::clock::Boot;
 use crate::sys::random::full_jitter;
-use crate::sys::wait::sleep_until;
+use crate::sys::wait::{sleep_until, within};
 use std::time::Duration;
 
 /// If rivals have each got some of the nodes, each rival makes a random pause before its next try. These are the upper
@@ -41,7 +41,17 @@ impl Lock {
         if acquired.is_err() {
             self.withdraw(&mut traces, Boot::now() + patience).await;
         }
-        acquired
+        match acquired {
+            Err(Error::Superseded { name, by }) => Err(Error::Superseded { name, by: self.fate_of(by).await }),
+            acquired => acquired,
+        }
+    }
+
+    /// The same register, and what has become of its caller, if the nodes tell that soon.
+    async fn fate_of(&mut self, by: Box<Newest>) -> Box<Newest> {
+        let known = within(Boot::now() + LONG_UNDO_TIMEOUT, self.inspect(View::NEWEST, None)).await;
+        let known = known.and_then(Result::ok).and_then(|status| status.memory.newest);
+        known.filter(|known| known.number == by.number).map_or(by, Box::new)
     }
 
     /// Re-enters a lease, else tries to take the lock, else waits in line. The caller may drop the future at any await.

@@ -5,9 +5,9 @@
 //! same connections.
 
 use crate::error::{Error, Reason};
+use crate::lock::history::newest::Newest;
 use crate::lock::history::run;
 use crate::lock::history::run::Run;
-use crate::lock::lease::newest::Newest;
 use crate::lock::lease::traces::Traces;
 use crate::lock::lease::{FRESH, Lease};
 use crate::lock::terms::claim::Claim;

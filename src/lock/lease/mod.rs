@@ -4,7 +4,6 @@ mod acquire;
 pub(super) mod attempt;
 mod enter;
 mod extend;
-pub(super) mod newest;
 pub(super) mod release;
 pub(super) mod renew;
 pub(super) mod revoke;

@@ -45,8 +45,11 @@ impl View {
     /// The parts for a row, and why the last run failed.
     pub(crate) const ROW_AND_ERRORS: View =
         View { runs: Some(RunQuery { errors: true, ..RunQuery::LAST }), ..View::ROW };
+    /// The parts that tell what has become of the caller with the largest number of `--newest`.
+    pub(in crate::lock) const NEWEST: View =
+        View { waiters: 200, runs: Some(RunQuery { newest: true, ..RunQuery::ALL }), ..View::STATE };
     pub(crate) const WHOLE: View =
-        View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }), ..View::STATE };
+        View { holders: 200, runs: Some(RunQuery { newest: true, errors: true, ..RunQuery::ALL }), ..View::NEWEST };
 
     /// Adds the hosts that came to the lock, if `hosts` is true and the view has runs.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
@@ -227,6 +230,9 @@ impl Lock {
         status.nodes = (0..answers.nodes()).filter_map(named).collect();
         if let (Some(query), None) = (view.runs, &status.unanswered) {
             BatchQuery::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
+        }
+        if let Some(newest) = &mut status.memory.newest {
+            newest.look_in_line(status.waiters.as_deref().unwrap_or_default(), status.waiting.unwrap_or(0));
         }
         Ok(status)
     }
