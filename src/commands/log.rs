@@ -1,9 +1,10 @@
 //! `redlock log`: the last runs of locks.
 
-use super::{block_on, locks_to_look_at, say_missing, settings};
+use super::{block_on, locks_to_look_at, say_missing, say_unseen, settings};
 use crate::cli::{Common, Format, LogArgs};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Run, RunListing, RunQuery, Selection};
+use crate::lock::{Locks, Run, RunListing, RunQuery, Selection};
 use crate::output::{self, Picture, Row, say};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
         let named = |name: &str, run: &Run| (name.to_owned(), run.clone());
         let listing = block_on(locks.log(selection, RunQuery { since: Some(span), ..query }, named))?;
         let exit = say_limits(&listing, &locks.where_they_are());
+        say_all_unseen(&mut locks, selection, &listing, common)?;
         let RunListing { runs, forgotten, .. } = &listing;
         let picture = Picture::of(runs, forgotten, span);
         output::show_all(match common.format {
@@ -39,20 +41,37 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
     let listing = block_on(locks.log(selection, query, row))?;
     let exit = if is_json { say_missing(&listing.missing) } else { say_limits(&listing, &locks.where_they_are()) };
+    say_all_unseen(&mut locks, selection, &listing, common)?;
     output::show_all(output::runs(&listing.runs, is_json, of_one))?;
     Ok(exit)
 }
 
 /// Says what the list or the picture does not show. Returns the exit of [`say_missing`].
 fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
-    let RunListing { runs, running, forgotten, started, missing } = listing;
+    let RunListing { runs, running, unseen, forgotten, started, missing } = listing;
     let exit = say_missing(missing);
     running.iter().for_each(|(name, count)| say(&format!("{name:?} has {count} runs that go on; not all are shown")));
     for (name, before, kept) in forgotten {
         say(&output::forgotten(name, *before, *kept));
     }
-    if runs.is_empty() && exit == Exit::DONE {
+    if runs.is_empty() && unseen.is_empty() && exit == Exit::DONE {
         say(&format!("no such run is in the log on {on}{}", output::just_started(started)));
     }
     exit
+}
+
+/// Says which of the named locks no server knows.
+fn say_all_unseen<R>(
+    locks: &mut Locks,
+    Selection { prefix, .. }: Selection<'_>,
+    RunListing { unseen, started, .. }: &RunListing<R>,
+    common: &Common,
+) -> Result<(), Error> {
+    let names = unseen.iter().filter(|_| !common.quiet && common.format != Format::Json);
+    block_on(async {
+        for name in names {
+            say_unseen(locks, prefix, name, started).await;
+        }
+        Ok(())
+    })
 }

@@ -19,7 +19,7 @@ use crate::error::{Error, nodes_with_faults};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
 use crate::lock::{Claim, DEFAULT_TTL, Lock, Locks, Missing, Owner, Reenter, Request, View};
-use crate::output::say;
+use crate::output::{just_started, say};
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
 use crate::sys;
@@ -214,6 +214,18 @@ fn warn_of_default(settings: &Settings) {
             "no server was configured: the lock is on {node}, for this machine alone; set --redis or REDLOCK_REDIS"
         ));
     }
+}
+
+/// Says that no server knows a lock of this name, and a name that is like it: it is probably misspelt. `started`: see
+/// [`Memory::started`].
+async fn say_unseen(locks: &mut Locks, prefix: &str, name: &str, started: &Option<(String, Duration)>) {
+    let near = locks.near(prefix, name).await.map_or_else(String::new, |near| format!("; {}", did_you_mean(&near)));
+    let started = just_started(started);
+    say(&format!("no lock {name:?} is known on {}{started}{near}", locks.where_they_are()));
+}
+
+fn did_you_mean(near: &str) -> String {
+    format!("did you mean {near:?}?")
 }
 
 /// Reports what is missing in a list. The exit follows from the first lock that is missing, if any.

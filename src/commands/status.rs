@@ -2,9 +2,13 @@
 
 use super::ran_within::Jobs;
 use super::watch::watch;
-use super::{block_on, lock_to_look_at, locks_to_look_at, say_missing, settings, warn_of_default, warning_about};
+use super::{
+    block_on, did_you_mean, lock_to_look_at, locks_to_look_at, say_missing, say_unseen, settings, warn_of_default,
+    warning_about,
+};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
+use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{Lock, Selection, State, Status, View};
 use crate::output::{self, Metrics, Row};
@@ -20,7 +24,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     if args.ran_within.is_none() && common.format != Format::Prometheus {
         if let Some(name) = args.locks.one() {
-            return one(args, common, lock_to_look_at(&settings, name)?);
+            return one(args, common, &settings, lock_to_look_at(&settings, name)?);
         }
         if let Some(every) = args.watch {
             return watch_all(args, common, &settings, selection, every);
@@ -31,7 +35,11 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
     let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, args.min_hosts, common));
     let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
+    let mut unseen = Vec::new();
     let show = |status: Status| {
+        if status.is_unseen() {
+            unseen.push((status.name.clone(), status.memory.started.clone()));
+        }
         match &mut jobs {
             Some(jobs) => jobs.add(status)?,
             None if common.format == Format::Prometheus => metrics.add(&status.with_runs()?),
@@ -54,6 +62,9 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             output::say(&format!("{} under {:?} on {}", none(args), settings.prefix, locks.where_they_are()));
         }
         _ => output::show_all(output::locks(&rows, is_json, None))?,
+    }
+    for (name, started) in unseen.iter().filter(|_| !is_json) {
+        block_on(async { Ok::<_, Error>(say_unseen(&mut locks, &settings.prefix, name, started).await) })?;
     }
     Ok(exit)
 }
@@ -91,7 +102,7 @@ fn watch_all(
     }))
 }
 
-fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exit> {
+fn one(args: &StatusArgs, common: &Common, settings: &Settings, mut lock: Lock) -> anyhow::Result<Exit> {
     let is_json = common.format == Format::Json;
     let whole = View::WHOLE.with_hosts(args.hosts);
     if let Some(every) = args.watch {
@@ -103,6 +114,14 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
     let status = block_on(lock.inspect(view, args.token.as_deref()))?;
     if !common.quiet {
         output::show(&output::status(&status, is_json))?;
+        if let Some(error) = status.unremembered.as_ref().filter(|_| is_json) {
+            output::say(&error.to_string());
+        }
+        // The text says already that no run is known.
+        if status.is_unseen() && !is_json {
+            let near = async { Ok::<_, Error>(lock.locks.near(&settings.prefix, &status.name).await) };
+            block_on(near)?.iter().for_each(|near| output::say(&did_you_mean(near)));
+        }
     }
     if let Some(error) = &status.unanswered {
         output::say(&error.to_string());

@@ -48,7 +48,7 @@ pub(crate) struct Lock {
     keys: Keys,
     /// None for a command that takes no lease: the scripts then read the claim from the lock.
     claim: Option<Claim>,
-    locks: Locks,
+    pub(crate) locks: Locks,
     /// What the last release could not record about the end of the run.
     pub(crate) unwritten: Unwritten,
 }

@@ -51,6 +51,9 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 /// the last failure follows, if there is one. After a bad end, the last success follows, or `no success known`. None if
 /// no ended run is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
+    if let Some(error) = &status.unremembered {
+        return Some(format!("not known: {}", error.trouble()));
+    }
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
@@ -128,6 +131,9 @@ pub(crate) fn nagios(word: &str, text: &str, ages: &[String]) -> String {
 
 /// The last run, for a column of a table; `-` if no run is known.
 pub(super) fn last_cell(status: &Status) -> String {
+    if status.unremembered.is_some() {
+        return "not known".to_owned();
+    }
     status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), led(", ", ago(run))))
 }
 

@@ -48,7 +48,7 @@ fn a_line_says_who_when_and_for_how_long() {
     redlock(&redis, "log -n 1").stdout(like("<any>running\n")).run();
     redlock(&redis, "log --since 1h").stdout(when_lines(2)).run();
     redlock(&redis, "log backup --since 0").stderr(message(["no such run"])).run();
-    redlock(&redis, "log nosuch").stderr(message(["no such run"])).run();
+    redlock(&redis, "log nosuch").stderr(message(["no lock \"nosuch\" is known on "])).run();
     redlock(&redis, "log nosuch --format json").run();
     drop(job);
     let [run] = &*runs(&redis, "backup") else { panic!("one run") };

@@ -259,7 +259,7 @@ fn a_server_that_was_just_started_may_have_forgotten() {
     redis.restart();
     let started = "; <any> was started <duration> ago\n";
     redlock(&redis, "status backup").stdout(like(format!("backup  free; no run is known{started}"))).run();
-    redlock(&redis, "log backup").stderr(message(["no such run", "was started", " ago"])).run();
+    redlock(&redis, "log backup").stderr(message(["no lock \"backup\" is known on ", "was started", " ago"])).run();
     let morning = redlock(&redis, "status backup --ran-within 1h").status(1);
     morning.stdout(like(format!("<any>: no success is known{started}"))).run();
     // The node that was started first remembers the longest.
@@ -578,4 +578,16 @@ fn labels_of_metrics_differ_where_the_names_do() {
     labels.sort();
     expected.sort();
     assert_eq!(labels, expected);
+}
+
+#[test]
+fn runs_that_cannot_be_read_are_reported_as_not_known() {
+    let redis = Redis::start();
+    redis.command(&["SET", "{redlock:backup}:\u{1f}log", "x"]);
+    let why = "not known: <node> has a helper key of this lock that is of the wrong type";
+    redlock(&redis, "status backup").stdout(like(format!("backup  free; last run {why}\n"))).run();
+    let told = redlock(&redis, "status backup --format json").stdout(any());
+    told.stderr(message(["\"backup\": ", "of the wrong type", "unlink $'{redlock:backup}:\\x1flog'"])).run();
+    let row = when("a row that says so", |text| text.lines().nth(1).is_some_and(|row| row.ends_with("  not known")));
+    redlock(&redis, "status backup other").stdout(row).stderr(any()).run();
 }

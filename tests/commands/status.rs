@@ -294,7 +294,7 @@ fn several_names_and_patterns_list_what_matches() {
         acquire(&redis, name);
     }
     let names = |arguments: &[&str]| {
-        let text = redlock(&redis, "status").args(arguments).text();
+        let text = redlock(&redis, "status").args(arguments).stdout(any()).stderr(any()).run().stdout;
         let json = redlock(&redis, "status").args(arguments).args(["--format", "json"]).json();
         let names = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         let rows: Vec<String> = text.lines().skip(1).map(names).collect();
@@ -503,7 +503,11 @@ fn watch_has_the_name_before_it_and_its_lines_carry_the_time_where_there_is_no_t
 fn a_question_mark_is_no_pattern() {
     let redis = Redis::start();
     acquire(&redis, "m1");
-    Test::new(&redis).args(["status", "m?"]).stdout(like("m?  free; no run is known<any>\n")).run();
+    Test::new(&redis)
+        .args(["status", "m?"])
+        .stdout(like("m?  free; no run is known<any>\n"))
+        .stderr("redlock: did you mean \"m1\"?\n")
+        .run();
     acquire(&redis, "m?");
     Test::new(&redis).args(["status", "m?"]).stdout(like("m?  held\n<lines>")).run();
 }

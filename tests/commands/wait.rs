@@ -1,16 +1,16 @@
 //! `redlock wait`: waits until a lock is free, and takes nothing.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, eventually, ms, perhaps, processor_time, redlock, release, when,
+    Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, like, ms, perhaps, processor_time, redlock, release, when,
 };
 
 #[test]
 fn a_free_lock_is_not_waited_for() {
     let redis = Redis::start();
-    redlock(&redis, "wait backup").run();
-    redlock(&redis, "wait backup --timeout 10s").run();
-    redlock(&redis, "wait backup --timeout 0").run();
-    let object = redlock(&redis, "wait backup --format json").json();
+    redlock(&redis, "wait -q backup").run();
+    redlock(&redis, "wait -q backup --timeout 10s").run();
+    redlock(&redis, "wait -q backup --timeout 0").run();
+    let object = redlock(&redis, "wait -q backup --format json").json();
     assert_eq!((&object["name"], &object["outcome"]), (&"backup".into(), &"free".into()));
     assert!(redis.keys_without_the_memory().is_empty(), "{:?}", redis.keys_without_the_memory());
 }
@@ -74,4 +74,36 @@ fn a_waiting_command_does_not_burn_the_processor() {
     std::thread::sleep(ms(1_000)); // the time that is measured
     let used = processor_time([waiter.pid()]) - before;
     assert!(used <= ms(100), "{used:?} of a second");
+}
+
+#[test]
+fn a_name_that_no_server_knows_is_answered_with_the_name_that_it_is_like() {
+    let servers = [Redis::aged(1, 90_000), Redis::aged(3, 90_000)];
+    for redis in &servers {
+        let said = |name: &str, near: &str| like(format!("redlock: no lock \"{name}\" is known on <any>{near}\n"));
+        redlock(redis, "wait bakup").stderr(when("no other name", |text| !text.contains("mean"))).run();
+        redlock(redis, "run -q backup -- true").run();
+        redlock(redis, "run -q deploy-api -- true").run();
+        for name in ["bakup", "Backup", "redlock:backup"] {
+            let said = || said(name, "; did you mean \"backup\"?");
+            for command in ["wait", "log", "status -a deploy-api", "log deploy-api"] {
+                redlock(redis, format!("{command} {name}")).stdout(any()).stderr(said()).run();
+            }
+            let free = format!("{name}  free; no run is known\n<lines>");
+            redlock(redis, format!("status {name}"))
+                .stdout(like(free))
+                .stderr("redlock: did you mean \"backup\"?\n")
+                .run();
+        }
+        redlock(redis, "wait report").stderr(when("no name is like it", |text| !text.contains("mean"))).run();
+        for line in
+            ["wait -q bakup", "status -q bakup", "log -q --format json bakup", "wait backup", "status -q backup"]
+        {
+            redlock(redis, line).run();
+        }
+        // A lock that leaves no run is known all the same, by its fencing counter.
+        let token = redlock(redis, "acquire report --log 0").stdout(any()).run().token();
+        release(redis, "report", &token);
+        redlock(redis, "wait report").run();
+    }
 }

@@ -228,7 +228,9 @@ impl Model {
             answer[field] = json!(runs.get(field));
         }
         let is_known = !log.is_empty() || ["success", "failure"].iter().any(|field| runs.contains_key(field));
-        answer["node"] = if is_known { Json::Null } else { node() };
+        if !is_known {
+            (answer["node"], answer["counters"]) = (node(), json!(self.kinds_of_counters()));
+        }
         answer["newest"] = json!(newest);
         answer
     }

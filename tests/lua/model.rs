@@ -335,6 +335,11 @@ impl Model {
         slot.map_or(self.counter, |slot| self.counters.get(slot).copied()).unwrap_or(0)
     }
 
+    /// The number of keys with fencing counters.
+    pub(super) fn kinds_of_counters(&self) -> usize {
+        usize::from(self.counter.is_some()) + usize::from(!self.counters.is_empty())
+    }
+
     fn set_counter(&mut self, count: i64, slot: Option<&str>) {
         let Some(slot) = slot else {
             self.counter = Some(count);

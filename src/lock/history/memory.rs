@@ -60,6 +60,9 @@ pub(crate) struct Memory {
     /// The number of `--newest`. None if the query did not ask for it, or if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) newest: Option<Newest>,
+    /// True if no node that has answered has ever seen the lock, as far as it remembers.
+    #[serde(skip)]
+    pub(crate) is_unseen: bool,
     /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
@@ -95,6 +98,7 @@ struct NodeMemory {
     counts: Counts,
     visits: Vec<Visit>,
     newest: Option<Newest>,
+    is_unseen: bool,
     /// The oldest run of the log, and the number of runs in the log, if the log keeps no more.
     oldest: Option<(Run, u64)>,
     /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
@@ -144,6 +148,7 @@ impl FromReply for NodeMemory {
         Some(NodeMemory {
             visits,
             newest,
+            is_unseen: count("counters") == Some(0),
             running: count("members").unwrap_or(listed),
             results: results.into_iter().flatten().collect(),
             counts: Counts { succeeded: count("succeeded").unwrap_or(0), failed: count("failed").unwrap_or(0) },
@@ -193,6 +198,7 @@ impl Memory {
             .map(|node| node.oldest.as_ref().filter(is_late).and_then(|(run, kept)| Some((run.last_known()?, *kept))));
         Memory {
             newest: Newest::largest_of(known().filter_map(|node| node.newest.clone())),
+            is_unseen: known().all(|node| node.is_unseen),
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,

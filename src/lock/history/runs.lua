@@ -6,7 +6,7 @@
 --      last, the newest first), logged (the length of the log), going (tokens that hold the lock: all that stand in
 --      texts, and on an exclusive lock the holder's), members (how many members hold the lock; nil: none), visits
 --      (host, score, host, score, ...: see visits.lua), newest (see newest.lua), node (uptime and run_id, see keys.lua;
---      nil if a run is known)
+--      nil if a run is known), counters (how many kinds of fencing counters the lock has; nil if a run is known)
 -- Cost: 6 calls, with one run.
 -- include lease, log
 local fields = {clock = ms, members = claim and redis.call('ZCARD', M), going = {value}}
@@ -25,5 +25,7 @@ if type(fields.newest) ~= 'string' then fields.newest = nil end
 fields.visits = (ARG.hosts or fields.newest) and redis.call('ZRANGE', BASE .. 'visits', -100, -1, 'WITHSCORES')
 -- A server that knows no run of this lock may have forgotten all runs in a restart. The answer then has `node`, which
 -- tells how long ago the server was started.
-fields.node = not (fields.texts[1] or fields.success or fields.failure) and node() or nil
+if not (fields.texts[1] or fields.success or fields.failure) then
+  fields.node, fields.counters = node(), redis.call('EXISTS', F, S)
+end
 return answer_from_reads('runs', fields)

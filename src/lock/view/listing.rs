@@ -1,6 +1,7 @@
 //! A list of locks, or of the runs of several locks: selects locks, and combines the nodes' answers about each lock.
 
 use crate::error::Error;
+use crate::lock::Lock;
 use crate::lock::history::memory::{Memory, RunQuery};
 use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
@@ -9,12 +10,18 @@ use crate::lock::wire::answer::Answer;
 use crate::lock::wire::keys::{Keys, LOG, SEPARATOR, glob_escaped, remembered};
 use crate::lock::wire::locks::{BatchQuery, Locks};
 use crate::redis::{Call, Fault};
+use crate::sys::clock::Boot;
+use crate::sys::wait::within;
 use std::collections::BTreeSet;
 use std::iter::zip;
 use std::time::Duration;
+use strsim::osa_distance;
 
 /// How many runs beyond the requested number may be in memory. If there are more, the oldest are dropped.
 const SURPLUS: usize = 10_000;
+
+/// The time to look for a name that is like a misspelt one.
+const LOOK_FOR_NAMES: Duration = Duration::from_secs(1);
 
 /// The choice of the locks for a list.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +38,8 @@ pub(crate) struct RunListing<R> {
     /// Locks with unfinished runs that are not in `runs`. For each lock: its name, and the number of all its unfinished
     /// runs. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
+    /// The locks, named without a `*`, that no server has ever seen, as far as it remembers.
+    pub(crate) unseen: Vec<String>,
     /// The locks that have forgotten runs of the requested time. For each lock: its name, and both values of
     /// [`Memory::forgotten`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
@@ -135,6 +144,7 @@ impl Locks {
     ) -> Result<RunListing<R>, Error> {
         let (mut missing, mut found, mut running, mut forgotten) =
             (Missing::default(), Vec::new(), Vec::new(), Vec::new());
+        let mut unseen = Vec::new();
         let mut first_started = None;
         let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
         if !batch.locks.nodes.are_unused() {
@@ -145,7 +155,7 @@ impl Locks {
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
-                let Memory { runs, running: going, forgotten: before, started, .. } = match memory {
+                let Memory { runs, running: going, forgotten: before, started, is_unseen, .. } = match memory {
                     Ok(memory) => memory,
                     Err(error) => {
                         missing.locks.push(error.about(Some(name)));
@@ -156,6 +166,7 @@ impl Locks {
                 if going > listed && !query.failed {
                     running.push((name.to_owned(), going));
                 }
+                unseen.extend(is_unseen.then(|| name.to_owned()));
                 first_started = first_started.or(started);
                 forgotten.extend(before.map(|(before, kept)| (name.to_owned(), before, kept)));
                 found.extend(runs.iter().map(|run| Found {
@@ -172,7 +183,30 @@ impl Locks {
         found.sort_by_key(|found| found.began);
         missing.nodes = batch.failed_nodes();
         let runs = found.into_iter().map(|found| found.row).collect();
-        Ok(RunListing { runs, running, forgotten, started: first_started, missing })
+        Ok(RunListing { runs, running, unseen, forgotten, started: first_started, missing })
+    }
+
+    /// The name that is probably meant by `name`, which no server has seen: the name of a lock that remembers runs, or
+    /// `name` without the prefix, if it is a key. None also if there are too many keys to read within [`LOOK_FOR_NAMES`].
+    pub(crate) async fn near(&mut self, prefix: &str, name: &str) -> Option<String> {
+        if let Some(name) = name.strip_prefix(prefix).filter(|rest| !rest.is_empty() && !prefix.is_empty()) {
+            return Some(name.to_owned());
+        }
+        let mut batch = BatchQuery::of(self);
+        let known = batch.remembered_keys(Selection { prefix, names: &[] });
+        let known = within(Boot::now() + LOOK_FOR_NAMES, known).await?.ok()?;
+        let distance = |known: &str| osa_distance(&name.to_lowercase(), &known.to_lowercase());
+        let known = known.iter().map(|key| &key[prefix.len()..]);
+        let near = known.map(|known| (distance(known), known)).min()?;
+        (near.0 <= 1 + name.chars().count() / 6).then(|| near.1.to_owned())
+    }
+}
+
+impl Lock {
+    /// The memory of the lock, if no node has ever seen it, as far as the nodes remember; else None.
+    pub(crate) async fn unseen(&mut self) -> Option<Memory> {
+        let known = BatchQuery::of(&mut self.locks).remember(&[&self.keys.lock], RunQuery::LAST).await;
+        known.into_iter().flatten().flatten().find(|memory| memory.is_unseen)
     }
 }
 

@@ -169,6 +169,11 @@ impl Status {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
+    /// True if no server has ever seen the lock, as far as it remembers.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.state == State::Free && self.memory.is_unseen && self.waiting.unwrap_or(0) == 0
+    }
+
     /// The sort key of locks, the worst first: unknown, without an expiry, revoked, last run failed, taken, free. Of
     /// two equal locks, the lock with more waiters comes first, then the lock that has been held longer.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
