@@ -460,7 +460,7 @@ impl RunArgs {
         let period = self.once_per?;
         let named = self.wait.map(|wait| wait.min(period / 2));
         let wait = named.or_else(|| self.taking.nonblock.then_some(Duration::ZERO));
-        Some(OncePer { period, wait, tries: self.tries })
+        Some(OncePer { period, wait, tries: self.tries, due: None })
     }
 }
 

@@ -8,7 +8,7 @@ mod lease;
 mod line;
 mod scripts;
 mod terms;
-mod view;
+pub mod view;
 pub mod votes;
 mod wire;
 

@@ -187,7 +187,7 @@ fn time(ms: i64) -> Duration {
 
 impl Crontab {
     fn once_per(&self) -> OncePer {
-        OncePer { period: time(self.period), wait: self.wait.map(time), tries: self.tries }
+        OncePer { period: time(self.period), wait: self.wait.map(time), tries: self.tries, due: None }
     }
 
     /// All calls in order, and the number of nights. A night ends half-way to the next.

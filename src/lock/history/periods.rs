@@ -10,6 +10,8 @@ use std::time::Duration;
 /// A call that names no wait waits for P/12, and no longer than this, unless a run of its period goes on.
 const LONGEST_WAIT: Duration = Duration::from_secs(2 * 3600);
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// The option `--once-per` of a call, and the options that stand with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OncePer {
@@ -18,12 +20,28 @@ pub struct OncePer {
     pub wait: Option<Duration>,
     /// The most runs that may begin in a period, whatever becomes of them.
     pub tries: Option<u64>,
+    /// A success is due this often, if the job comes less often than in each period.
+    pub due: Option<Duration>,
+}
+
+/// What the calls with `--once-per` of a lock promise: a success in each `due`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    pub period: Duration,
+    pub due: Duration,
+    /// When the first such call came, by the servers' clock.
+    pub first: Duration,
 }
 
 impl OncePer {
     /// A run belongs to the period of a call that has waited for this long if it began less than this ago.
     pub fn looks_back(&self, waited: Duration) -> Duration {
         self.period / 2 + waited
+    }
+
+    /// The longest usual time between two successes. A month is a period of 30 days, and has 31.
+    pub fn due(&self) -> Duration {
+        self.due.unwrap_or(if self.period == 30 * DAY { 31 * DAY } else { self.period })
     }
 
     /// How long the call waits. `goes_on`: a run with `--once-per` of this call's period has the lock. If that run
@@ -51,7 +69,7 @@ mod tests {
     #[test]
     fn a_call_waits_for_a_twelfth_or_for_half_while_its_run_goes_on() {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let day = OncePer { period: hours(24), wait: None, tries: None };
+        let day = OncePer { period: hours(24), wait: None, tries: None, due: None };
         assert_eq!([false, true].map(|goes_on| day.waits(goes_on)), [hours(2), hours(12)]);
         let week = OncePer { period: hours(168), ..day };
         assert_eq!([false, true].map(|goes_on| week.waits(goes_on)), [hours(2), hours(84)]);
@@ -68,9 +86,17 @@ mod tests {
     }
 
     #[test]
+    fn a_success_is_due_in_each_period_unless_the_call_says_less_often() {
+        let days = |days: u32| days * DAY;
+        let due = |period, due| OncePer { period: days(period), wait: None, tries: None, due }.due();
+        assert_eq!([due(1, None), due(7, None), due(30, None)], [1, 7, 31].map(days));
+        assert_eq!([due(1, Some(days(3))), due(30, Some(days(30)))], [3, 30].map(days));
+    }
+
+    #[test]
     fn a_run_counts_if_it_began_less_than_half_a_period_before_the_call_or_after_it() {
         let at = Duration::from_secs;
-        let day = OncePer { period: at(86_400), wait: None, tries: None };
+        let day = OncePer { period: at(86_400), wait: None, tries: None, due: None };
         let counts = |waited, ago: u64| is_within(day.looks_back(at(waited)), at(1_000_000), at(1_000_000 - ago));
         assert!(counts(0, 43_199) && !counts(0, 43_200));
         assert!(counts(600, 43_799) && !counts(600, 43_800));

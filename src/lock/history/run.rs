@@ -366,7 +366,7 @@ mod tests {
         let text = |request: &Request, waited| entry(request, waited).map(|entry| json(&entry));
         let usual = text(&request(KEPT, None), Duration::ZERO);
         assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
-        let once = OncePer { period: ttl, wait: None, tries: None };
+        let once = OncePer { period: ttl, wait: None, tries: None, due: None };
         let rare = text(&request(5, Some(once)), Duration::from_millis(7));
         assert_eq!(rare, Some(format!(r#"{{"g":"1","h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
         let acquired = text(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
