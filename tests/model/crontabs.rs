@@ -2,7 +2,9 @@
 //! and one line, in which each call decides by `periods.rs`. What is left out or runs twice is what redlock-run(1)
 //! names, and nothing else.
 
-use redlock::lock::history::periods::{OncePer, is_within};
+use redlock::lock::history::periods::{Expected, OncePer, is_within};
+use redlock::lock::view::check::{Came, Facts};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 // Times are in ms since 1970.
@@ -117,6 +119,7 @@ struct Crontab {
     period: i64,
     wait: Option<i64>,
     tries: Option<u64>,
+    due: Option<i64>,
     hosts: usize,
     /// The zones of the hosts, in turn.
     zones: &'static [Zone],
@@ -132,6 +135,8 @@ struct Crontab {
     server: fn(i64) -> i64,
     /// When somebody repeats the job by hand, with the same options: so long after the midnight of each seventh day.
     repair: Option<i64>,
+    /// The days on which no cron runs.
+    absent: (i64, i64),
     days: i64,
 }
 
@@ -140,6 +145,7 @@ const NIGHTLY: Crontab = Crontab {
     period: DAY,
     wait: None,
     tries: None,
+    due: None,
     hosts: 30,
     zones: &[UTC],
     skews: &[0],
@@ -148,6 +154,7 @@ const NIGHTLY: Crontab = Crontab {
     fails: |_, _| false,
     server: |_| 0,
     repair: None,
+    absent: (0, 0),
     days: 366,
 };
 
@@ -165,6 +172,14 @@ struct Run {
     call: Call,
     began: i64,
     end: i64,
+}
+
+/// What `check` hears of, with its time by the server's clock.
+#[derive(Clone, Copy)]
+enum Event {
+    Came { host: usize, is_done: bool },
+    Began,
+    Ended { has_failed: bool },
 }
 
 /// What became of a year.
@@ -187,7 +202,7 @@ fn time(ms: i64) -> Duration {
 
 impl Crontab {
     fn once_per(&self) -> OncePer {
-        OncePer { period: time(self.period), wait: self.wait.map(time), tries: self.tries, due: None }
+        OncePer { period: time(self.period), wait: self.wait.map(time), tries: self.tries, due: self.due.map(time) }
     }
 
     /// All calls in order, and the number of nights. A night ends half-way to the next.
@@ -200,7 +215,8 @@ impl Crontab {
             let due = self.schedule.calls(zone, self.days);
             for host in (0..self.hosts).filter(|host| host % self.zones.len() == at) {
                 let skew = self.skews[host % self.skews.len()];
-                for due in &due {
+                let is_absent = |due: i64| (self.absent.0..self.absent.1).contains(&((due - START) / DAY));
+                for due in due.iter().filter(|due| !is_absent(**due)) {
                     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     let at = due - skew + (self.delay * i64::from(seed >> 8)) / (1 << 24);
                     let night = Some(ends.partition_point(|&end| end <= due - skew));
@@ -216,8 +232,13 @@ impl Crontab {
         (calls, nights.len())
     }
 
-    /// Simulates the year.
     fn year(&self) -> Year {
+        self.history().0
+    }
+
+    /// Simulates the year.
+    fn history(&self) -> (Year, Vec<(i64, Event)>) {
+        let mut events = Vec::new();
         let (calls, nights) = self.calls();
         let mut calls = calls.into_iter().peekable();
         let (mut year, mut successes, mut workable) = (Year::default(), vec![0; nights], vec![false; nights]);
@@ -242,6 +263,8 @@ impl Crontab {
             };
             if run.as_ref().is_some_and(|run| run.end == now) {
                 let Run { call, began, .. } = run.take().expect("it goes on");
+                let has_failed = call.night.is_some() && (self.fails)(call.host, began.div_euclid(DAY));
+                events.push((now, Event::Ended { has_failed }));
                 match call.night {
                     Some(_) if (self.fails)(call.host, began.div_euclid(DAY)) => year.failed += 1,
                     Some(night) => {
@@ -255,6 +278,7 @@ impl Crontab {
                 if let Some(night) = call.night {
                     workable[night] |= !(self.fails)(call.host, now.div_euclid(DAY));
                 }
+                events.extend(run.is_some().then_some((now, Event::Came { host: call.host, is_done: false })));
                 line.push(call);
             }
             // Whoever gets the lock now, or is turned away.
@@ -263,9 +287,12 @@ impl Crontab {
                 let reach = once.looks_back(time(now - call.at));
                 let is_of_it = |began: &i64| is_within(reach, clock(now), time(*began));
                 let tried = tries.iter().filter(|began| is_of_it(began)).count() as u64;
-                if success.as_ref().is_some_and(is_of_it) || self.tries.is_some_and(|most| tried >= most) {
+                let is_done = success.as_ref().is_some_and(is_of_it);
+                events.push((now, Event::Came { host: call.host, is_done }));
+                if is_done || self.tries.is_some_and(|most| tried >= most) {
                     continue;
                 }
+                events.push((now, Event::Began));
                 tries.push(now + (self.server)(now));
                 tries.drain(..tries.len().saturating_sub(100));
                 run = Some(Run { call, began: now, end: now + self.job });
@@ -284,7 +311,57 @@ impl Crontab {
             year.left_out += usize::from(workable[night] && successes[night] == 0);
             year.twice += usize::from(successes[night] > 1);
         }
-        year
+        (year, events)
+    }
+
+    /// What `check` finds at each of these times: the word of each finding, and when it is told.
+    fn checked(&self, times: impl Iterator<Item = i64>) -> Vec<(&'static str, i64)> {
+        let (_, events) = self.history();
+        let expected = Expected { period: time(self.period), due: self.once_per().due(), first: time(events[0].0) };
+        let mut facts = Facts { expected: Some(expected), ..Facts::default() };
+        let (mut events, mut found) = (events.into_iter().peekable(), Vec::new());
+        let (mut hosts, mut durations): (Vec<usize>, VecDeque<Duration>) = (Vec::new(), VecDeque::new());
+        for now in times {
+            while let Some((at, event)) = events.next_if(|(at, _)| *at <= now) {
+                match event {
+                    Event::Came { host, is_done } => {
+                        if let Some(place) = hosts.iter().position(|other| *other == host) {
+                            hosts.remove(place);
+                            facts.visits.remove(place);
+                        }
+                        hosts.insert(0, host);
+                        facts.visits.insert(0, Came { at: time(at), is_done });
+                    }
+                    Event::Began => facts.running = Some(time(at)),
+                    Event::Ended { has_failed } => {
+                        let began = facts.running.take().expect("it went on");
+                        facts.has_failed = has_failed;
+                        if !has_failed {
+                            facts.success = Some((began, time(at)));
+                            durations.push_front(time(at) - began);
+                            durations.truncate(20);
+                            let mut sorted = Vec::from(durations.clone());
+                            sorted.sort_unstable();
+                            facts.usual = (sorted.len() >= 3).then(|| sorted[sorted.len() / 2]);
+                        }
+                    }
+                }
+            }
+            facts.now = time(now);
+            if facts.is_expected() {
+                found.extend(facts.findings().iter().map(|finding| (finding.word(), now)));
+            }
+        }
+        found
+    }
+
+    /// The times of a check in the morning, and of one each five minutes.
+    fn mornings(&self) -> Vec<i64> {
+        Schedule::At(&[7 * HOUR + HOUR / 2], ANY).calls(&self.zones[0], self.days)
+    }
+
+    fn each_five_minutes(&self) -> impl Iterator<Item = i64> {
+        (START..START + (self.days - 1) * DAY).step_by((5 * MINUTE) as usize)
     }
 }
 
@@ -457,4 +534,81 @@ fn tries_are_counted_whatever_became_of_them() {
     let some: fn(usize, i64) -> bool = |host, day| host < 3 && day % 2 == 0;
     assert_eq!(Crontab { tries: Some(1), fails: some, ..NIGHTLY }.year(), Year { left_out: 10, failed: 11, ..NOTHING });
     assert_eq!(Crontab { tries: Some(3), fails: |_, _| true, ..NIGHTLY }.year(), Year { failed: 366 * 3, ..NOTHING });
+}
+
+/// No false alarm, but that of a rhythm other than P, which --due tells.
+#[test]
+fn check_is_silent_for_a_year_in_which_all_is_well() {
+    for zones in [&[UTC], &[BERLIN], &[NEW_YORK], &[LORD_HOWE], &[KATHMANDU]] as [&'static [Zone]; 5] {
+        for (what, crontab) in crontabs() {
+            let weekdays = what == "Monday to Friday";
+            let crontab = Crontab { zones, due: weekdays.then_some(3 * DAY), ..crontab };
+            assert_eq!(crontab.checked(crontab.mornings().into_iter()), [], "{what}");
+            if zones[0].offset == HOUR {
+                assert_eq!(crontab.checked(crontab.each_five_minutes()), [], "{what}");
+            }
+            if weekdays {
+                let told = Crontab { due: None, ..crontab }.checked(crontab.mornings().into_iter());
+                assert!(told.iter().all(|(word, _)| *word == "overdue"), "{told:?}");
+                // Saturday's success is missing on Saturday, Sunday and (New York, whose day ends later) Monday.
+                assert!((100..=160).contains(&told.len()), "{}", told.len());
+            }
+        }
+    }
+    // Hosts that fail, slow jobs, repairs, hosts whose clocks are wrong.
+    for crontab in [
+        Crontab { fails: |host, day| host < 2 && day % 2 == 0, ..NIGHTLY },
+        Crontab { job: 9 * HOUR, ..NIGHTLY },
+        Crontab { job: 14 * HOUR, ..NIGHTLY },
+        Crontab { delay: 2 * HOUR, ..NIGHTLY },
+        Crontab { skews: &[0, 2 * HOUR, -2 * HOUR], ..NIGHTLY },
+        Crontab { repair: Some(16 * HOUR + HOUR / 2), ..NIGHTLY },
+    ] {
+        assert_eq!(crontab.checked(crontab.mornings().into_iter()), []);
+    }
+}
+
+/// Each absence is told at the first check after D + S, and by each check until a host comes again.
+#[test]
+fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
+    println!(
+        "crontab            D + S  told after the last success, or the last call that it turned away: mornings, each 5 minutes"
+    );
+    for (what, crontab) in crontabs() {
+        let (weekdays, days) = (what == "Monday to Friday", crontab.days);
+        let gone = days * 2 / 3;
+        let crontab = Crontab {
+            due: weekdays.then_some(3 * DAY),
+            absent: (gone, days),
+            days: if what == "monthly" { days } else { days.min(gone + 12) },
+            zones: &[BERLIN],
+            ..crontab
+        };
+        let (_, events) = crontab.history();
+        let is_sign = |event: &Event| matches!(event, Event::Began | Event::Came { is_done: true, .. });
+        let last = events.iter().filter(|(_, event)| is_sign(event)).map(|(at, _)| *at).next_back();
+        let last = last.expect("it ran");
+        let slack = (crontab.period / 12).min(2 * HOUR).max(if crontab.period < 2 * HOUR { 0 } else { 70 * MINUTE });
+        let due = i64::try_from(crontab.once_per().due().as_millis()).expect("it is small") + slack;
+        let mornings = crontab.mornings();
+        let told = |times: Vec<i64>| {
+            let first = times.iter().copied().find(|at| *at >= last + due).expect("the year is long enough");
+            let told = crontab.checked(times.iter().copied());
+            let expected: Vec<_> = times.into_iter().filter(|at| *at >= first).map(|at| ("overdue", at)).collect();
+            assert!(told == expected, "{what}: {} {:?}", told.len(), told.first());
+            (first - last) as f64 / HOUR as f64
+        };
+        let hours = [told(mornings), told(crontab.each_five_minutes().collect())];
+        println!("{what:<17} {:>6.1}h  {:>6.1}h {:>6.1}h", due as f64 / HOUR as f64, hours[0], hours[1]);
+    }
+}
+
+/// A failure on all hosts is told in the morning.
+#[test]
+fn check_tells_a_night_on_which_all_have_failed_in_the_morning() {
+    let crontab = Crontab { fails: |_, day| is_seventh(day), hosts: 10, ..NIGHTLY };
+    let told = crontab.checked(crontab.mornings().into_iter());
+    let failed: Vec<i64> = told.iter().filter(|(word, _)| *word == "failed").map(|(_, at)| *at / DAY).collect();
+    let nights: Vec<i64> = crontab.mornings().iter().map(|at| at / DAY).filter(|day| is_seventh(*day)).collect();
+    assert_eq!(failed, nights);
 }
