@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --tries --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --due --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --tries --ttl --while-pid --within -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -59,7 +59,7 @@ function __redlock_parse --no-scope-shadowing
         case 'completions '
             set -a places shell
         case 'help *' 'doctor *'
-        case '* ' 'status *' 'log *'
+        case '* ' 'status *' 'log *' 'check *'
             set -a places lock
     end
 end
@@ -88,6 +88,8 @@ complete -c redlock -n '__redlock_at command' -a acquire -d 'Take a lock and pri
 complete -c redlock -n '__redlock_at command' -a extend -d 'Extend a lease'
 complete -c redlock -n '__redlock_at command' -a release -d 'Release a lock'
 complete -c redlock -n '__redlock_at command' -a status -d 'Show who holds a lock, and how its last run ended; or all locks'
+complete -c redlock -n '__redlock_at command' -a check -d 'Say which jobs are not in order, and what did not happen'
+complete -c redlock -n '__redlock_at command' -a forget -d 'Delete what Redis remembers of a free lock'
 complete -c redlock -n '__redlock_at command' -a log -d 'Show whether jobs ran: who, when, how long, and the result'
 complete -c redlock -n '__redlock_at command' -a wait -d 'Wait until a lock is free, without taking it'
 complete -c redlock -n '__redlock_at command' -a doctor -d 'Check whether Redis is ready for locks'
@@ -107,10 +109,11 @@ complete -c redlock -n '__redlock_at options' -s h -l help -d 'Print help (-h: o
 complete -c redlock -n '__redlock_at start' -s V -l version -d 'Print the version'
 complete -c redlock -n '__redlock_at start' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at start' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
-complete -c redlock -n '__redlock_at start' -l format -xa 'text json prometheus nagios chart html env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at start' -l format -xa 'text json prometheus nagios chart html env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at run' -s w -l wait -d 'Wait in line for the lock, for at most D'
 complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run at most once in each P, on the host that comes first'
 complete -c redlock -n '__redlock_at run' -l tries -x -d 'With --once-per: at most N runs begin in each P'
+complete -c redlock -n '__redlock_at run' -l due -x -d 'With --once-per: check expects a success each D, not each P'
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
 complete -c redlock -n '__redlock_at run' -l keep-errors -rF -d 'Append the job\'s standard error to FILE'
 complete -c redlock -n '__redlock_at run' -l signal -xa 'TERM INT QUIT HUP USR1 USR2 KILL' -d 'Ask the job to stop with SIG, not SIGTERM'
@@ -145,32 +148,35 @@ complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: 
 complete -c redlock -n '__redlock_at acquire' -l newest -x -d 'Exit with 75 if a call with a larger N has come'
 complete -c redlock -n '__redlock_at acquire' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at acquire' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
-complete -c redlock -n '__redlock_at acquire' -l format -xa 'text json env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at acquire' -l format -xa 'text json env' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at extend' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at extend' -l token -x -d 'The token that acquire printed'
 complete -c redlock -n '__redlock_at extend' -l ttl -x -d 'Make the lease last at least D from now'
-complete -c redlock -n '__redlock_at extend' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at extend' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at release' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at release' -l token -x -d 'The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough'
 complete -c redlock -n '__redlock_at release' -l revoke -d 'End another holder\'s lease safely: its job is stopped first'
 complete -c redlock -n '__redlock_at release' -l force -d 'Free the lock now; the holder\'s job may still be running'
 complete -c redlock -n '__redlock_at release' -l status -x -d 'The exit status of the work, for the log'
-complete -c redlock -n '__redlock_at release' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at release' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at status' -l name -xa '(__redlock_names)' -d 'The name of a lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also locks that are free, if their last runs are known'
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'
-complete -c redlock -n '__redlock_at status' -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
-complete -c redlock -n '__redlock_at status' -l ran-within -x -d 'Exit 0 if a run that ended within the last D succeeded, else 1'
-complete -c redlock -n '__redlock_at status' -l min-hosts -x -d 'With --ran-within: exit 1 also if fewer than N hosts came to the lock within D'
 complete -c redlock -n '__redlock_at status' -l hosts -d 'List the hosts that came to the lock, and the result of each'
 complete -c redlock -n '__redlock_at status' -l watch -d 'Refresh every D'
-complete -c redlock -n '__redlock_at status' -l format -xa 'text json prometheus nagios' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at status' -l format -xa 'text json prometheus' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
+complete -c redlock -n '__redlock_at check' -l name -xa '(__redlock_names)' -d 'The name of a lock, as an option instead of NAME'
+complete -c redlock -n '__redlock_at check' -l within -x -d 'The last success is to have ended within D, whatever --once-per says'
+complete -c redlock -n '__redlock_at check' -l min-hosts -x -d 'At least N hosts are to have come'
+complete -c redlock -n '__redlock_at check' -l format -xa 'text json nagios' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
+complete -c redlock -n '__redlock_at forget' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
+complete -c redlock -n '__redlock_at forget' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at log' -l name -xa '(__redlock_names)' -d 'The name of a lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at log' -s n -l lines -x -d 'Show the last N runs, of all these locks together'
 complete -c redlock -n '__redlock_at log' -l since -x -d 'Show runs that ended within the last D, or are still running'
 complete -c redlock -n '__redlock_at log' -l failed -d 'Show only runs that failed, or whose lease ran out'
-complete -c redlock -n '__redlock_at log' -l format -xa 'text json chart html' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at log' -l format -xa 'text json chart html' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at wait' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at wait' -l timeout -x -d 'Wait for at most D'
-complete -c redlock -n '__redlock_at wait' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
-complete -c redlock -n '__redlock_at doctor' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (status --ran-within); run and completions have none'
+complete -c redlock -n '__redlock_at wait' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
+complete -c redlock -n '__redlock_at doctor' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'

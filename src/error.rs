@@ -37,6 +37,8 @@ pub(crate) enum Error {
     NotNeeded { name: String, by: Box<Reason>, unlike: Option<String> },
     /// `--newest`: another call has come with a larger number.
     Superseded { name: String, by: Box<Newest> },
+    /// The lock is not free, so it cannot be forgotten.
+    InUse(Box<NamedObstacle>),
     /// redlock cannot end the obstacle: another program's lock, or a key that is not a lock.
     CannotEnd(Box<NamedObstacle>),
     /// No quorum of nodes has answered, or the nodes that answered do not agree. `name`: None for a command that may be
@@ -115,6 +117,9 @@ impl fmt::Display for Error {
                 f.write_str(text)
             }
             Error::Held(held) => held.fmt(f),
+            Error::InUse(held) => {
+                write!(f, "{:?} {}; it can be forgotten once it is free", held.name, held.situation(Duration::ZERO))
+            }
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::NotNeeded { name, by, unlike } => not_needed(f, name, by, unlike.as_deref()),
             Error::Superseded { name, by } => {

@@ -23,10 +23,9 @@ pub(crate) enum Exit {
 impl Exit {
     /// Done. (If the command of `run` exited with 0, the exit is [`Exit::Command`].)
     pub(crate) const DONE: Exit = Exit::Status(0);
-    /// `status --ran-within`: a lock has no success within that time, fewer hosts came than `--min-hosts`, or a pattern
-    /// matches no lock.
-    pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
-    /// As [`Exit::NOT_RECENT`], for `--format nagios`.
+    /// `check`: something is wrong, or there is nothing to check. With `--format nagios`: a warning.
+    pub(crate) const NOT_IN_ORDER: Exit = Exit::Status(1);
+    /// With `--format nagios`: a lock is overdue, or its last run has failed.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
     /// With `--format nagios`: the result is not known, or the call failed.
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
@@ -64,7 +63,7 @@ impl Exit {
         match error {
             Error::Usage(_) | Error::OtherClaim(..) => Exit::USAGE,
             Error::NotNeeded { .. } => Exit::Conflict(0),
-            Error::Held(_) | Error::Superseded { .. } | Error::CannotEnd(_) => Exit::HELD,
+            Error::Held(_) | Error::InUse(_) | Error::Superseded { .. } | Error::CannotEnd(_) => Exit::HELD,
             Error::LostBeforeStart { taken: true, .. } => Exit::HELD,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
             Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::UNAVAILABLE,

@@ -86,6 +86,15 @@ pub(crate) fn shell_quoted(word: &str) -> String {
     quoted + "'"
 }
 
+/// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell:
+/// `$GITHUB_ENV`, dotenv files.
+pub(crate) fn shell_word(text: &str) -> String {
+    match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 /// Another user's text in a message: safe for a terminal, and not too long.
 pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)

@@ -14,6 +14,7 @@ mod support;
 mod commands {
     mod acquire;
     mod addresses;
+    mod check;
     mod config_files;
     mod default_address;
     mod doctor;

@@ -84,7 +84,7 @@ _redlock() {
         candidates=(--)
     elif [[ $command$name == completions ]]; then
         candidates=(bash zsh fish)
-    elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log)) ]]; then
+    elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log|check)) ]]; then
         mapfile -t candidates < <(_redlock_names "${nodes[@]}")
     fi
 

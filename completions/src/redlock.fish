@@ -59,7 +59,7 @@ function __redlock_parse --no-scope-shadowing
         case 'completions '
             set -a places shell
         case 'help *' 'doctor *'
-        case '* ' 'status *' 'log *'
+        case '* ' 'status *' 'log *' 'check *'
             set -a places lock
     end
 end

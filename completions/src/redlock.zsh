@@ -49,7 +49,7 @@ _redlock() {
         (( CURRENT == 2 )) && _describe -t commands command subcommands
     elif [[ $words[1] == doctor ]]; then
         _arguments -s -S $options $end
-    elif [[ $words[1] == (status|log) ]]; then
+    elif [[ $words[1] == (status|log|check) ]]; then
         _arguments -s -S $options '*:lock:_redlock_names'
     elif [[ $words[1] != run ]]; then
         _arguments -s -S $options '1:lock:_redlock_names' $end

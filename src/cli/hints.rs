@@ -19,7 +19,7 @@ const MEANT: [(&[&str], &str, &str); 36] = [
     (&[], "list ls ps show info get locks", "redlock status?"),
     (&[], "history last", "redlock log?"),
     (&[], "watch top", "redlock status --watch?"),
-    (&[], "check ping test", "redlock doctor?"),
+    (&[], "ping test", "redlock doctor?"),
     (&["run"], "--json", "run prints no results; standard output is the job's"),
     (&["run", "acquire"], "-j --jobs --count --concurrency --max", "--slots?"),
     (&["run", "acquire"], "--nowait --no-wait", "one try is the default, as with -n"),

@@ -47,12 +47,9 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples in the help.
-const EXAMPLES: &str = "\
-Examples; the last is a daily crontab's, on many hosts:
-  redlock run backup -- ./backup.sh             fails at once if held
-  redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
-  redlock run report --once-per day --max-run 90m -- ./report";
+/// The examples in the help: a crontab.
+const EXAMPLES: &str = "  0 3 * * *   redlock run backup --once-per day --max-run 90m -- ./backup
+  30 7 * * *  redlock check -q";
 
 /// The headings of the options of run and acquire in the help.
 const LOCK: &str = "Lock";
@@ -64,7 +61,7 @@ const COMMON: &str = "All options: --help. Those of every command (--redis, -q .
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
-   1 --ran-within: no success   64 usage error   70 internal   74 output failed
+   1 check: not in order   64 usage error   70 internal   74 output failed
    69 Redis unreachable or unable to serve   75 held   78 refused: password, ACL
    76 run: lease lost   77 token does not hold the lock   124 run: --max-run
 
@@ -74,8 +71,7 @@ const STATUSES_LONG: &str = "\
 Exit status:
     0  done; for run, the command exited 0
     N  run: the command's own status
-    1  status: no run succeeded within --ran-within, or fewer hosts came than
-       --min-hosts
+    1  check: something is wrong, or there is nothing to check
    64  usage: a bad option, name, duration or URL, or an unsafe combination
    69  no quorum of nodes can be reached, or can serve now, or this machine
        lacks memory or the like, or killed redlock's keeper; doctor: a check
@@ -129,8 +125,19 @@ pub(crate) enum Command {
     /// Show who holds a lock, and how its last run ended; or all locks
     ///
     /// Without a name: every held lock under the prefix. With several names: a table of these locks. A name with a *,
-    /// such as 'job-*', stands for all held locks that match; with --all, for the free ones, too.
+    /// such as 'job-*', stands for all held locks that match; with --all, for the free ones, too. With -q: exit 0 if the
+    /// lock is free, 75 if it is held.
     Status(StatusArgs),
+    /// Say which jobs are not in order, and what did not happen
+    ///
+    /// Judges each lock that is called with --once-per P, so that P says how often it is to succeed. A line for each finding:
+    /// overdue (no success in P, or --due D, and a tenth of it), failed (the last run), hangs (a run takes much longer than
+    /// usual), hosts (--min-hosts). Exits with 0 if all is in order, 1 if not or if there is nothing to check, 69 if that is not known.
+    Check(CheckArgs),
+    /// Delete what Redis remembers of a free lock
+    ///
+    /// Its runs, its hosts, what check expects of it, and the number of --newest; not the fencing counter. For a job that is gone for good.
+    Forget(ForgetArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///
     /// A line for each run, newest last: its start (local time), how long it took, user@host (label), and how it ended. Without a
@@ -158,7 +165,7 @@ pub enum Format {
     Json,
     /// Metrics: status only.
     Prometheus,
-    /// A line for a monitoring plugin: status --ran-within only.
+    /// A line for a monitoring plugin: check only.
     Nagios,
     /// A picture for a terminal, and for a browser: log only.
     Chart,
@@ -180,7 +187,8 @@ pub fn formats(command: &str) -> &'static [Format] {
         // run leaves standard output to the job, and completions prints a script.
         "run" | "completions" => &[],
         "acquire" => &[Format::Text, Format::Json, Format::Env],
-        "status" => &[Format::Text, Format::Json, Format::Prometheus, Format::Nagios],
+        "status" => &[Format::Text, Format::Json, Format::Prometheus],
+        "check" => &[Format::Text, Format::Json, Format::Nagios],
         "log" => &[Format::Text, Format::Json, Format::Chart, Format::Html],
         _ => &[Format::Text, Format::Json],
     }
@@ -248,7 +256,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
     /// Output format: text or json; also env for a shell's eval (acquire), chart or html for a picture (log), prometheus
-    /// (status), nagios (status --ran-within); run and completions have none [default: text]
+    /// (status), nagios (check); run and completions have none [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) format: Format,
@@ -404,6 +412,11 @@ pub(crate) struct RunArgs {
     /// it fails or its host dies, and a call does not wait unless --wait says so.
     #[arg(long, value_name = "N", value_parser = whole(1_u64, 100), help_heading = CRONTAB)]
     pub(crate) tries: Option<u64>,
+    /// With --once-per: check expects a success each D, not each P
+    ///
+    /// For a job that comes less often than P says: --once-per day --due 3d from Monday to Friday. From P to 100d.
+    #[arg(long, value_name = "D", value_parser = remembered, help_heading = CRONTAB, hide_short_help = true)]
+    pub(crate) due: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
     /// The job gets SIGTERM (--signal), then SIGKILL (--kill-after). 0, the default, means no limit, as with timeout(1).
@@ -460,7 +473,7 @@ impl RunArgs {
         let period = self.once_per?;
         let named = self.wait.map(|wait| wait.min(period / 2));
         let wait = named.or_else(|| self.taking.nonblock.then_some(Duration::ZERO));
-        Some(OncePer { period, wait, tries: self.tries, due: None })
+        Some(OncePer { period, wait, tries: self.tries, due: self.due })
     }
 }
 
@@ -542,41 +555,50 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if this token holds the lock, else 77
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing
-    #[arg(long)]
-    pub(crate) exit_code: bool,
-    /// Exit 0 if a run that ended within the last D succeeded, else 1
-    ///
-    /// Each NAME, and each lock that a pattern matches, needs such a run. A later run that failed does not change the
-    /// status, but is in the printed line. Exit 69 if no quorum of nodes answers. With --format nagios the status is 0, 2
-    /// or 3, and one line says why.
-    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
-    pub(crate) ran_within: Option<Duration>,
-    /// With --ran-within: exit 1 also if fewer than N hosts came to the lock within D
-    ///
-    /// From 1 to 100. A host has come when it asked for the lock, whatever the answer was; the latest 100 are known. The line
-    /// names the hosts that last came earlier.
-    #[arg(long, value_name = "N", value_parser = whole(1_usize, 100))]
-    pub(crate) min_hosts: Option<usize>,
     /// List the hosts that came to the lock, and the result of each
     ///
     /// The latest first: when the host last asked for the lock, and whether it then took the lock, others had the lock, or
     /// the job had already succeeded (--once-per). The latest 100 hosts are known.
-    #[arg(long, conflicts_with = "ran_within")]
+    #[arg(long)]
     pub(crate) hosts: bool,
     /// Refresh every D [default: 2s], on a terminal in place; a list begins with the worst
     ///
     /// On a terminal q ends the watch, as Ctrl-C does.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
-    #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
+    #[arg(conflicts_with = "token")]
     pub(crate) watch: Option<Duration>,
 }
 
 impl StatusArgs {
     /// True if the caller asks for an answer by the exit status.
     pub(crate) fn answers_by_status(&self, quiet: bool) -> bool {
-        self.token.is_some() || self.exit_code || self.ran_within.is_some() || quiet
+        self.token.is_some() || quiet
     }
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "redlock check [NAME...] [--within D] [--min-hosts N] [OPTIONS]")]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) locks: NamesArgs,
+    /// The last success is to have ended within D, whatever --once-per says
+    ///
+    /// With names only. A lock that is called without --once-per needs it.
+    #[arg(long, value_name = "D", value_parser = remembered)]
+    pub(crate) within: Option<Duration>,
+    /// At least N hosts are to have come
+    ///
+    /// From 1 to 100. A host has come when it asked for the lock, whatever the answer was; the latest 100 are known. The line
+    /// names those that last came earlier.
+    #[arg(long, value_name = "N", value_parser = whole(1_usize, 100))]
+    pub(crate) min_hosts: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "redlock forget NAME [OPTIONS]")]
+pub(crate) struct ForgetArgs {
+    #[command(flatten)]
+    pub(crate) lock: NameArgs,
 }
 
 #[derive(Debug, Args)]
@@ -626,6 +648,8 @@ pub fn command() -> clap::Command {
                 "extend" => with_common::<ExtendArgs>,
                 "release" => with_common::<ReleaseArgs>,
                 "status" => with_common::<StatusArgs>,
+                "check" => with_common::<CheckArgs>,
+                "forget" => with_common::<ForgetArgs>,
                 "log" => with_common::<LogArgs>,
                 "wait" => with_common::<WaitArgs>,
                 "completions" => with_common::<CompletionsArgs>,
@@ -669,6 +693,8 @@ impl Cli {
             Command::Extend(args) => args.lock.name(),
             Command::Release(args) => args.lock.name(),
             Command::Wait(args) => args.lock.name(),
+            Command::Forget(args) => args.lock.name(),
+            Command::Check(args) => args.locks.one(),
             Command::Status(args) => args.locks.one(),
             _ => self.taking()?.names.first().map(String::as_str),
         }

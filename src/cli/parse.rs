@@ -4,10 +4,11 @@
 use crate::cli::hints::{NO_DASHES, complaint, lacks, sets_apart};
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
-use crate::text::{SHOWN_OF_TOKEN, exact};
+use crate::text::{SHOWN_OF_TOKEN, exact, shell_word};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource::CommandLine;
 use clap::{ArgMatches, FromArgMatches};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
             Refusal::Show(error.render().to_string())
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Refusal::Bare(error.render().to_string()),
-        _ => Refusal::Wrong(complaint(&error, &arguments)),
+        _ => Refusal::Wrong(moved(&arguments).unwrap_or_else(|| complaint(&error, &arguments))),
     })?;
     normalize(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
     Ok(cli)
@@ -79,6 +80,7 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
         Command::Acquire(args) => args.taking.names.extend(args.plain.take()),
         Command::Status(args) => args.locks.gather(),
         Command::Log(args) => args.locks.gather(),
+        Command::Check(args) => args.locks.gather(),
         _ => {}
     }
     Ok(())
@@ -123,6 +125,10 @@ fn check(cli: &Cli) -> Result<(), String> {
             matches!(cli.common.format, Format::Chart | Format::Html) && (args.lines.is_some() || args.failed),
             "a picture needs all runs, or a gap could hide one; leave out -n and --failed",
         ),
+        Command::Check(args) => {
+            let is_bare = args.within.is_some() && args.locks.names.is_empty();
+            refuse(is_bare, "--within is for locks that are named: redlock check NAME --within D")
+        }
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name: redlock wait NAME"),
         _ => Ok(()),
     }
@@ -140,6 +146,8 @@ fn check_run(args: &RunArgs) -> Result<(), String> {
     refuse(names.len() > 1 && is_of_one, why)?;
     let why = "--tries counts the runs of a period; add it, as in --once-per day --tries 3";
     refuse(args.tries.is_some() && args.once_per.is_none(), why)?;
+    let why = "--due is for --once-per, and at least its period, as in --once-per day --due 3d";
+    refuse(args.due.is_some_and(|due| args.once_per.is_none_or(|period| due < period)), why)?;
     check_wait(args.once_per, args.wait)
 }
 
@@ -161,30 +169,51 @@ fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
 }
 
 fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
-    let is_recency = args.ran_within.is_some();
-    refuse(is_recency && args.locks.names.is_empty(), "--ran-within asks about locks; give their names")?;
-    refuse(common.format == Format::Nagios && !is_recency, "--format nagios is for --ran-within")?;
-    refuse(args.min_hosts.is_some() && !is_recency, "--min-hosts is for --ran-within")?;
-    refuse(args.hosts && args.locks.one().is_none(), "--hosts lists the hosts of one lock; give its name")?;
-    let answers = args.token.is_some() || args.exit_code || common.quiet && !is_recency;
     let is_about_one = args.locks.one().is_some();
-    refuse(answers && !is_about_one, "--token, --exit-code and -q ask about one lock; give its name")?;
+    refuse(args.hosts && !is_about_one, "--hosts lists the hosts of one lock; give its name")?;
+    let answers = args.token.is_some() || common.quiet;
+    refuse(answers && !is_about_one, "--token and -q ask about one lock; give its name")?;
     refuse(common.quiet && args.watch.is_some(), "--watch never ends, so it gives no status; leave out -q")?;
-    let is_other = args.watch.is_some() || args.ran_within.is_some() || args.hosts;
     refuse(
-        common.format == Format::Prometheus && is_other,
-        "--format prometheus prints metrics once; leave out --watch, --ran-within and --hosts",
+        common.format == Format::Prometheus && (args.watch.is_some() || args.hosts),
+        "--format prometheus prints metrics once; leave out --watch and --hosts",
     )
+}
+
+/// The new line of a call of `status` with options that `check` has now, or -q; None for another call.
+fn moved(arguments: &[OsString]) -> Option<String> {
+    let words = asked(arguments);
+    let at = words.iter().position(|word| word == "status").filter(|_| command(&words) == Some("status"))?;
+    let line = words.join(" ").replace("--format=", "--format ");
+    let old = ["--ran-within", "--min-hosts", "--format nagios", "--exit-code"];
+    let old = old.into_iter().find(|old| line.contains(old))?;
+    let is_status = old == "--exit-code";
+    let new = words.iter().enumerate().skip(1).filter_map(|(place, word)| match &**word {
+        "status" if place == at && !is_status => Some("check".to_owned()),
+        "--exit-code" if is_status => Some("-q".to_owned()),
+        "--exit-code" | "-a" | "--all" | "--hosts" if !is_status => None,
+        word => Some(shell_word(&word.replacen("--ran-within", "--within", 1))),
+    });
+    let new = new.collect::<Vec<_>>().join(" ");
+    Some(format!("status has no {old} any more: redlock {new}"))
+}
+
+/// The words of a call, without a command behind `--`.
+fn asked(arguments: &[OsString]) -> Vec<Cow<'_, str>> {
+    arguments.iter().take_while(|word| *word != "--").map(|word| word.to_string_lossy()).collect()
+}
+
+fn command<'a>(words: &'a [Cow<'_, str>]) -> Option<&'a str> {
+    let redlock = cli::command();
+    words.iter().skip(1).map(AsRef::as_ref).find(|word| redlock.find_subcommand(word).is_some())
 }
 
 /// The format that an unparsable command line asks for: the reader expects even the error in that format.
 pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
-    let words: Vec<_> = arguments.iter().take_while(|word| *word != "--").map(|word| word.to_string_lossy()).collect();
-    let redlock = cli::command();
-    let command = words.iter().skip(1).find(|word| redlock.find_subcommand(&***word).is_some());
+    let words = asked(arguments);
     let line = words.join("=");
-    let asked = |format: &&Format| line.contains(&format!("--format={}", format.word()));
-    cli::formats(command.map_or("", |word| word)).iter().find(asked).copied().unwrap_or_default()
+    let is_asked = |format: &&Format| line.contains(&format!("--format={}", format.word()));
+    cli::formats(command(&words).unwrap_or_default()).iter().find(is_asked).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -365,7 +394,7 @@ mod tests {
         for (line, format) in [
             ("redlock acquire --format=env --ttl", Format::Env),
             ("redlock --format env acquire", Format::Env),
-            ("redlock status x --format nagios --ran-within y", Format::Nagios),
+            ("redlock check x --format nagios --within y", Format::Nagios),
             ("redlock --format=json nosuch", Format::Json),
             ("redlock acquire --format json", Format::Json),
             ("redlock status --format env", Format::Text),

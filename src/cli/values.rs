@@ -25,7 +25,7 @@ pub(crate) const LONGEST_LABEL: usize = 256;
 /// The name of one lock, which is no pattern.
 pub(crate) fn lock_name(text: &str) -> Result<String, String> {
     match text.contains('*') {
-        true => Err("a * makes a pattern, which only status and log take".to_owned()),
+        true => Err("a * makes a pattern, which only status, log and check take".to_owned()),
         false => pattern(text),
     }
 }

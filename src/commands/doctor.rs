@@ -54,7 +54,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         Ok(())
     };
     // This view asks for runs, their errors and hosts, to find locks whose memory cannot be read.
-    let view = View::ROW_AND_ERRORS.with_hosts(true);
+    let view = View::CHECK;
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;
     let setup = Setup {

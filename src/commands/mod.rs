@@ -1,12 +1,13 @@
 //! One file for each command of `redlock`: arguments become calls of the lock, and their result becomes output.
-//! `ran_within` and `watch` are for options of `status`.
+//! `watch` is for an option of `status`.
 
 mod acquire;
+mod check;
 mod completions;
 mod doctor;
 mod extend;
+mod forget;
 mod log;
-mod ran_within;
 mod release;
 mod run;
 mod status;
@@ -45,6 +46,8 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Extend(args) => extend::run(args, common),
         Command::Release(args) => release::run(args, common),
         Command::Status(args) => status::run(args, common),
+        Command::Check(args) => check::run(args, common),
+        Command::Forget(args) => forget::run(args, common),
         Command::Log(args) => log::run(args, common),
         Command::Wait(args) => wait::run(args, common),
         Command::Doctor => doctor::run(common),

@@ -1,6 +1,5 @@
 //! `redlock status`: the holder of a lock, or all locks.
 
-use super::ran_within::Jobs;
 use super::watch::watch;
 use super::{
     block_on, did_you_mean, lock_to_look_at, locks_to_look_at, say_missing, say_unseen, settings, warn_of_default,
@@ -22,7 +21,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         warn_of_default(&settings);
     }
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
-    if args.ran_within.is_none() && common.format != Format::Prometheus {
+    if common.format != Format::Prometheus {
         if let Some(name) = args.locks.one() {
             return one(args, common, &settings, lock_to_look_at(&settings, name)?);
         }
@@ -31,29 +30,23 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         }
     }
     let mut locks = locks_to_look_at(&settings)?;
-    // Monitoring asks about free locks, too.
-    let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
-    let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, args.min_hosts, common));
+    let is_metrics = common.format == Format::Prometheus;
     let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
     let mut unseen = Vec::new();
     let show = |status: Status| {
         if status.is_unseen() {
             unseen.push((status.name.clone(), status.memory.started.clone()));
         }
-        match &mut jobs {
-            Some(jobs) => jobs.add(status)?,
-            None if common.format == Format::Prometheus => metrics.add(&status.with_runs()?),
-            None => rows.push(Row::of_lock(&status, is_json, None)),
+        match is_metrics {
+            true => metrics.add(&status.with_runs()?),
+            false => rows.push(Row::of_lock(&status, is_json, None)),
         }
         Ok(())
     };
-    let row = if args.ran_within.is_some() { View::ROW_AND_ERRORS } else { View::ROW };
-    let view = row.with_hosts(args.min_hosts.is_some());
-    let missing = block_on(locks.list(selection, view, with_free, show));
+    let view = if is_metrics { View::CHECK } else { View::ROW };
+    // Monitoring asks about free locks, too.
+    let missing = block_on(locks.list(selection, view, args.all || is_metrics, show));
     let missing = missing.map_err(|error| error.about(args.locks.one()))?;
-    if let Some(jobs) = jobs {
-        return jobs.tell(missing);
-    }
     let missing = missing.known().map_err(|error| error.about(args.locks.one()))?;
     let exit = say_missing(&missing);
     match common.format {
@@ -138,7 +131,7 @@ fn one(args: &StatusArgs, common: &Common, settings: &Settings, mut lock: Lock) 
             Exit::NOT_HELD
         }
         (State::Free, None) => Exit::DONE,
-        (_, None) if args.exit_code || common.quiet => Exit::HELD,
+        (_, None) if common.quiet => Exit::HELD,
         _ => Exit::DONE,
     })
 }

@@ -89,7 +89,7 @@ pub(super) const OF_ALL: [(&str, CheckOfAll); 6] = [
     ("log", log),
 ];
 
-/// The largest acceptable difference between two clocks, in ms. (--once-per and --ran-within use the servers' clocks.)
+/// The largest acceptable difference between two clocks, in ms. (--once-per and check use the servers' clocks.)
 const CLOCKS_MS: u64 = 5_000;
 /// The largest acceptable lag of a replica, in seconds.
 const LAG: u64 = 10;
@@ -296,7 +296,7 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
 fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     let advice = "let this user run TIME (ACL rule +time)";
     let ahead = node.ahead_ms.ok_or_else(|| Unknown.problem("TIME is refused", advice))?;
-    let advice = "synchronize the clocks (NTP): --once-per, log and --ran-within use the servers' clocks";
+    let advice = "synchronize the clocks (NTP): --once-per, log and check use the servers' clocks";
     let side = if ahead > 0 { "ahead of" } else { "behind" };
     let detail = format!("its clock is {} {side} this machine's", human(Duration::from_millis(ahead.unsigned_abs())));
     Warn.when(ahead.unsigned_abs() > CLOCKS_MS, &detail, advice)?;

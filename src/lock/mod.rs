@@ -26,6 +26,7 @@ pub(crate) use terms::claim::Claim;
 pub(crate) use terms::holder::{Holder, Leases, Obstacle};
 pub(crate) use terms::owner::Owner;
 pub(crate) use terms::waiter::Waiter;
+pub(crate) use view::check::{Facts, Finding};
 pub(crate) use view::listing::{Missing, RunListing, Selection, stands_for};
 pub(crate) use view::status::{State, Status, View};
 pub(crate) use votes::quarantine::Quarantine;
@@ -88,6 +89,12 @@ impl Request {
     /// The most runs of this call's period.
     fn tries(&self) -> Option<u64> {
         self.once_per?.tries
+    }
+
+    /// What this call with `--once-per` promises, as log.lua describes it.
+    fn promises(&self) -> Option<String> {
+        let once = self.once_per?;
+        Some(format!("{} {}", once.period.as_millis(), once.due().as_millis()))
     }
 
     /// How far this call looks back with `--once-per`.

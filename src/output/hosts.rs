@@ -1,11 +1,10 @@
 //! The hosts that came to a lock, as text.
 
 use super::form::{Row, aligned};
-use super::log::{AHEAD, led, result};
+use super::log::{AHEAD, result};
 use crate::lock::{Met, RunOutcome, Visit};
-use crate::sys::clock::local_date;
+use crate::sys::clock::{local_date, local_minute};
 use crate::text::{first_of, safe, seconds};
-use std::time::Duration;
 
 /// A message names this many absent hosts at most.
 const ABSENT: usize = 10;
@@ -20,17 +19,12 @@ pub(super) fn lines(hosts: &[Visit]) -> Vec<String> {
     aligned(None, &rows, Some(0), None).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// The message if fewer than `least` hosts came in the time `within`: `only 29 of 30 hosts came: web-9 last came 3d
-/// ago`. None if enough hosts came.
-pub(crate) fn too_few(hosts: &[Visit], within: Duration, least: usize) -> Option<String> {
-    if hosts.is_empty() && least > 0 {
-        return Some("no host is known to have come".to_owned());
-    }
-    let has_come = |visit: &&Visit| visit.ago().is_some_and(|ago| ago <= within);
-    let (came, absent): (Vec<&Visit>, Vec<&Visit>) = hosts.iter().partition(has_come);
-    let last = absent.iter().map(|visit| format!("{} last came {}", safe(&visit.host), ago(visit)));
-    let named = (!absent.is_empty()).then(|| first_of(last, ABSENT, absent.len() as u64));
-    (came.len() < least).then(|| format!("only {} of {least} hosts came{}", came.len(), led(": ", named)))
+/// The hosts that have not come lately: `web-7 last came yesterday 03:00`. None if there are none.
+pub(super) fn absent<'a>(late: impl Iterator<Item = &'a Visit> + Clone) -> Option<String> {
+    let count = late.clone().count();
+    let last =
+        late.map(|visit| format!("{} last came {}", safe(&visit.host), local_minute(visit.came).unwrap_or_default()));
+    (count > 0).then(|| first_of(last, ABSENT, count as u64))
 }
 
 fn ago(visit: &Visit) -> String {

@@ -4,7 +4,7 @@ use super::LINE;
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Run, RunOutcome, Status};
 use crate::sys::clock::{local_date, local_minute};
-use crate::text::{escaped, exact, human, safe, seconds};
+use crate::text::{escaped, human, safe, seconds};
 use std::time::Duration;
 
 /// A run as cells; the second cell has the name, if there is a name.
@@ -76,7 +76,7 @@ pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
 }
 
 /// `on web-3`; None if the host is not known.
-fn on(run: &Run) -> Option<String> {
+pub(super) fn on(run: &Run) -> Option<String> {
     run.owner.host.as_ref().map(|host| format!("on {}", safe(host)))
 }
 
@@ -95,37 +95,10 @@ pub(super) fn led(lead: &str, part: Option<String>) -> String {
 
 pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
-/// One line: has a run succeeded lately, in the time `within`?
-pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
-    let (name, within) = (&status.name, exact(within));
-    let has = if is_recent { "has" } else { "has not" };
-    let success =
-        status.memory.last_success.as_ref().map(|run| format!("last{}{}", led(" ", on(run)), led(", ", ago(run))));
-    let success = success.unwrap_or_else(|| format!("no success is known{}", just_started(&status.memory.started)));
-    let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
-    let last = last.map_or_else(String::new, |last| {
-        format!("; last run{}: {}{}", led(", ", ago(last)), result(last), led(": ", last_error(last)))
-    });
-    let going = status.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running);
-    let going = going.map_or_else(String::new, |run| {
-        format!("; running{} for {}", led(" ", on(run)), run.duration.map_or_else(String::new, seconds))
-    });
-    format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
-}
-
-/// The time since the last success of a lock, as performance data of a plugin: `'backup'=7440s`. None if no success is
-/// known, or if the last success is in the future. A label has no quote, no `=` and no `|`: parsers disagree about the
-/// quote that stands twice. After `::`, Icinga would put the text before it into all later labels.
-pub(crate) fn nagios_age(status: &Status) -> Option<String> {
-    let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead())?.ago()?;
-    let name = escaped(&status.name, LONGEST_NAME).replace("::", "__").replace(['\'', '=', '|'], "_");
-    Some(format!("'{name}'={}s", age.as_secs()))
-}
-
-/// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time
-/// since the last success of each lock.
-pub(crate) fn nagios(word: &str, text: &str, ages: &[String]) -> String {
-    let data = if ages.is_empty() { String::new() } else { format!(" | {}", ages.join(" ")) };
+/// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with this performance
+/// data.
+pub(super) fn nagios(word: &str, text: &str, data: &[String]) -> String {
+    let data = if data.is_empty() { String::new() } else { format!(" | {}", data.join(" ")) };
     format!("{word} - {}{data}\n", text.replace('|', "_"))
 }
 

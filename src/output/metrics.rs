@@ -1,6 +1,6 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
-use crate::lock::{Holder, Owner, Run, RunOutcome, State, Status};
+use crate::lock::{Facts, Finding, Holder, Owner, Run, RunOutcome, State, Status};
 use crate::text;
 use std::iter::zip;
 use std::time::Duration;
@@ -12,7 +12,7 @@ type Values = Option<Vec<(String, f64)>>;
 type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
 /// Every metric: a counter if its name ends in `_total`, else a gauge.
-const METRICS: [Metric; 14] = [
+const METRICS: [Metric; 16] = [
     ("held", "1 if the lock is held, or reserved for the next in line; 0 if it is free.", |of| {
         one(if known(of)?.state == State::Free { 0.0 } else { 1.0 })
     }),
@@ -37,6 +37,17 @@ const METRICS: [Metric; 14] = [
     ("last_failure_timestamp_seconds", "When the last failed run ended.", |of| {
         seconds(of.memory.last_failure.as_ref()?.ended)
     }),
+    (
+        "in_order",
+        "1 if check finds nothing wrong with the lock, else 0; for locks that are called with --once-per.",
+        |of| one(if judged(of)?.is_empty() { 1.0 } else { 0.0 }),
+    ),
+    ("finding", "1 if check finds this of the lock, else 0.", |of| {
+        let found = judged(of)?;
+        let value = |word| if found.iter().any(|finding| finding.word() == word) { 1.0 } else { 0.0 };
+        let each = ["overdue", "failed", "hangs"].map(|word| (format!(",finding=\"{word}\""), value(word)));
+        Some(each.into())
+    }),
     ("runs_total", "How many runs have reported success, and failure.", |of| {
         let counts = of.memory.counts?;
         let each = [("success", counts.succeeded), ("failure", counts.failed)];
@@ -58,6 +69,12 @@ fn last(of: &Status) -> Option<&Run> {
 
 fn known(of: &Status) -> Option<&Status> {
     Some(of).filter(|of| of.state != State::Unknown)
+}
+
+/// What `check` finds, of a lock that it judges.
+fn judged(of: &Status) -> Option<Vec<Finding>> {
+    let facts = Facts::of(known(of)?, None, 0);
+    facts.is_expected().then(|| facts.findings())
 }
 
 fn named(of: &Status) -> Option<&Holder> {

@@ -1,6 +1,7 @@
 //! Messages, and results in every format of `--format`.
 
 mod chart;
+mod check;
 mod form;
 mod hosts;
 mod log;
@@ -18,12 +19,12 @@ use crate::lock::{Claim, Holder, Lease, Lock, Newest, Revocation, State, Status,
 use crate::sys::clock::{Boot, local_date};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{escaped, human, printable, reason, safe, seconds};
+use crate::text::{escaped, human, printable, reason, safe, seconds, shell_word};
 pub(crate) use chart::chart;
+pub(crate) use check::{Verdict, check, check_nagios};
 pub(crate) use form::Row;
 use form::{json, object, value};
-pub(crate) use hosts::too_few;
-pub(crate) use log::{forgotten, just_started, nagios, nagios_age, ran_within};
+pub(crate) use log::{forgotten, just_started};
 pub(crate) use metrics::Metrics;
 use nix::libc;
 pub(crate) use page::page;
@@ -135,15 +136,6 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
     ])
 }
 
-/// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell:
-/// `$GITHUB_ENV`, dotenv files.
-fn shell_word(text: &str) -> String {
-    match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 /// Prints the outcome of a command about one lock as a JSON object.
 pub(crate) fn success(
     name: &str,
@@ -220,7 +212,9 @@ pub(crate) fn failure(
 
 fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String {
     let (held, not_ours) = match error.downcast_ref() {
-        Some(Error::Held(held) | Error::OtherClaim(held, _) | Error::CannotEnd(held)) => (Some(&**held), "not-held"),
+        Some(Error::Held(held) | Error::InUse(held) | Error::OtherClaim(held, _) | Error::CannotEnd(held)) => {
+            (Some(&**held), "not-held")
+        }
         Some(Error::NotOurs { found, .. }) => match &**found {
             NotOurs::Other(held) | NotOurs::OtherToRevoke(held) => (Some(held), "held-by-other"),
             NotOurs::Revoked(_) => (None, "revoked"),

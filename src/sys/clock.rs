@@ -70,24 +70,32 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A time since 1970 to the minute, in this machine's time zone: `03:00` today, `2026-11-20 03:00` on another day.
+/// A time since 1970 to the minute, in this machine's time zone: `03:00` today, `yesterday 03:00`, `Friday 03:00` in the last
+/// week, else `2026-11-20 03:00`.
 pub(crate) fn local_minute(since: Duration) -> Option<String> {
-    let (date, today) = (local_date(since)?, local_date(unix_time())?);
-    let minutes = date.get(..16)?;
-    Some(minutes.strip_prefix(today.get(..11)?).unwrap_or(minutes).to_owned())
+    const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+    let day = |time: Duration| Some((i64::try_from(time.as_secs()).ok()? + local(time)?.tm_gmtoff).div_euclid(86_400));
+    let date = local_date(since)?;
+    let minute = date.get(11..16)?;
+    Some(match day(unix_time())? - day(since)? {
+        0 => minute.to_owned(),
+        1 => format!("yesterday {minute}"),
+        2..=6 => format!("{} {minute}", DAYS.get(usize::try_from(local(since)?.tm_wday).ok()?)?),
+        _ => date.get(..16)?.to_owned(),
+    })
+}
+
+/// A time since 1970, in this machine's time zone. None if the time is too large.
+fn local(since: Duration) -> Option<libc::tm> {
+    let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
+    let mut parts = MaybeUninit::uninit();
+    // SAFETY: both pointers are valid for the call, which fills `parts` unless it returns null.
+    unsafe { if libc::localtime_r(&seconds, parts.as_mut_ptr()).is_null() { None } else { Some(parts.assume_init()) } }
 }
 
 /// A time since 1970 in this machine's time zone: `2026-11-21 03:00:02 +0100`. None if it is too large.
 pub(crate) fn local_date(since: Duration) -> Option<String> {
-    let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
-    let mut parts = MaybeUninit::uninit();
-    // SAFETY: both pointers are valid for the call, which fills `parts` unless it returns null.
-    let parts: libc::tm = unsafe {
-        if libc::localtime_r(&seconds, parts.as_mut_ptr()).is_null() {
-            return None;
-        }
-        parts.assume_init()
-    };
+    let parts = local(since)?;
     let (year, month) = (parts.tm_year + 1900, parts.tm_mon + 1);
     let (day, hour, minute, second) = (parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
     let (sign, zone) = (if parts.tm_gmtoff < 0 { '-' } else { '+' }, parts.tm_gmtoff.abs() / 60);

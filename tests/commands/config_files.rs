@@ -75,7 +75,7 @@ fn a_file_that_may_not_be_read_is_not_needed_where_the_nodes_are_given() {
             for (arguments, status) in [
                 (&["status", "backup"][..], 0),
                 (&["status"], 0),
-                (&["status", "--exit-code", "backup"], 75),
+                (&["status", "-q", "backup"], 75),
                 (&["extend", "-q", "backup", "--token", &token], 0),
                 (&["release", "-q", "backup", "--token", &token], 0),
                 (&["wait", "-q", "backup"], 0),

@@ -14,8 +14,8 @@ const CALLS: [&str; 7] = [
     "run backup -E 0 -- true",
     "acquire backup --ttl 100ms --wait 10s",
     "wait backup --timeout 10s",
-    "status free --exit-code",
-    "status backup --ran-within 1h",
+    "status free -q",
+    "check backup --within 1h",
     "run --name a --name b -- true",
     "run backup --wait 300ms -- true",
 ];
@@ -133,7 +133,7 @@ fn what_runs_inside_a_job_on_the_default_address_does_not_say_it_again() {
         redlock run -q inner -- redlock run -q innermost -- true || exit 11
         token=$(redlock acquire -q other) && redlock release -q other --token $token || exit 12
         redlock wait -q other && redlock status -q other || exit 13
-        redlock status inner --ran-within 1h >/dev/null || exit 14
+        redlock check inner --within 1h >/dev/null || exit 14
         [ -z \"${REDLOCK_REDIS+set}\" ] || exit 15
         export REDIS_URL=$THEIRS
         redlock run -q theirs -- true || exit 16

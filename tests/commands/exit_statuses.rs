@@ -161,7 +161,9 @@ fn s69_what_a_replica_says_is_no_answer() {
     let calls = [
         &["status"][..],
         &["status", "held"],
-        &["status", "held", "--exit-code"],
+        &["status", "held", "-q"],
+        &["check", "held", "--within", "1h"],
+        &["forget", "held"],
         &["status", "held", "--format", "json"],
         &["wait", "held", "--timeout", "300ms"],
         &["acquire", "held"],

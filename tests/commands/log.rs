@@ -1,5 +1,5 @@
 //! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb. Also `--once-per`,
-//! `--ran-within` and metrics, which read the same memory of runs.
+//! metrics, which read the same memory of runs.
 
 use super::memory::part;
 use crate::support::{
@@ -188,14 +188,12 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     release(url.as_str(), "backup", &token);
     // Calls that need the log fail, and say why.
     redlock(&redis, "run -q backup -- true").run();
-    for asks in [
-        "log",
-        "log backup",
-        "status backup -q --ran-within 1d",
-        "status --format prometheus",
-        "run --once-per 1h backup -- true",
-    ] {
+    for asks in ["log", "log backup", "status --format prometheus", "run --once-per 1h backup -- true"] {
         redlock(url.as_str(), asks).fails(78, ["NOPERM", "the ACL rule it needs"]).stdout(any()).run();
+    }
+    for asks in ["check -q", "check backup --within 1d"] {
+        let said = when("why", |text| text.contains("NOPERM") && text.contains("the ACL rule it needs"));
+        redlock(url.as_str(), asks).status(78).stdout(said).run();
     }
     // If a key of a lock's memory is of the wrong type, the message names the lock, and the other locks are shown.
     redlock(&redis, "run -q good -- true").run();
@@ -214,8 +212,9 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         redlock(&redis, "log backup good --format json").status(69).stdout(when_lines(1)).stderr(unread()).run();
         let metrics = when("the other", |text| text.contains("runs_total{name=\"good\"") && !text.contains("backup"));
         redlock(&redis, "status good backup --format prometheus").status(69).stdout(metrics).stderr(unread()).run();
-        let good = like("\"good\" has succeeded within 1h<any>\n");
-        redlock(&redis, "status good backup --ran-within 1h").status(69).stdout(good).stderr(unread()).run();
+        let shown = delete.clone();
+        let good = when("both", move |text| text.ends_with("\n1 lock in order\n") && text.contains(&shown));
+        redlock(&redis, "check good backup --within 1h").status(69).stdout(good).run();
         if name == "runs" {
             redlock(&redis, "run backup -n --once-per 1h -- echo started").fails(69, ["wrong type"]).run();
         }
@@ -373,41 +372,6 @@ fn over_several_nodes_a_success_that_any_of_them_knows_counts() {
     assert!(nodes.iter().all(|node| !node.exists("redlock:backup") && !node.exists(&part("backup", "open"))));
     nodes[0].kill();
     turned_away(&nodes);
-}
-
-#[test]
-fn ran_within_is_for_those_who_watch() {
-    let redis = Redis::start();
-    let watch = |within: &str, status: i32, said: &str| {
-        redlock(&redis, format!("status backup --ran-within {within}"))
-            .status(status)
-            .stdout(like(format!("{said}\n")))
-            .run();
-        redlock(&redis, format!("status backup -q --ran-within {within}")).status(status).run();
-    };
-    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; <any> was started <duration> ago");
-    redlock(&redis, "run -q backup -- false").status(1).run();
-    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; last run, <duration> ago: exit 1");
-    redlock(&redis, "run -q backup -- true").run();
-    watch("1h", 0, "\"backup\" has succeeded within 1h: last on <host>, <duration> ago");
-    watch("0", 1, "\"backup\" has not succeeded within 0s: last on <host>, <duration> ago");
-    redlock(&redis, "run -q backup -- false").status(1).run();
-    watch(
-        "1h",
-        0,
-        "\"backup\" has succeeded within 1h: last on <host>, <duration> ago; last run, <duration> ago: exit 1",
-    );
-    let json = redlock(&redis, "status backup --ran-within 1h --format json").json();
-    assert_eq!(json["last_success"]["status"], 0);
-    let nobody = Test::new("unix:///nosuch/s").args(["status", "backup", "--ran-within", "1h"]).status(69);
-    nobody.stderr(message(["\"backup\"", "/nosuch/s is unreachable"])).run();
-    for (line, why) in [
-        ("status --ran-within 1h", "name"),
-        ("status a --ran-within 1h --exit-code", "--exit-code"),
-        ("status a --ran-within 1h --watch", "--watch"),
-    ] {
-        redlock(&redis, line).fails(64, ["--ran-within", why]).run();
-    }
 }
 
 /// The samples of a text in Prometheus' format. Checks that the samples of a metric stand together behind its HELP and

@@ -307,6 +307,7 @@ fn an_address_that_is_configured_is_not_advised_to_be() {
 #[test]
 fn days_are_told_as_days() {
     let redis = Redis::start();
-    let said = "\"x\" has not succeeded within 32d: no success is known; <any> was started <duration> ago\n";
-    redlock(&redis, "status x --ran-within 32d").status(1).stdout(like(said)).run();
+    redlock(&redis, "run -q x -- false").status(1).run();
+    let said = "x: no success within 32d, none is known; 1 host came<any>\n<any>\n";
+    redlock(&redis, "check x --within 32d").status(1).stdout(like(said)).run();
 }

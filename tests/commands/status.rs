@@ -78,20 +78,17 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
 }
 
 #[test]
-fn exit_code_tells_free_from_held() {
+fn with_q_the_status_tells_free_from_held() {
     let redis = Redis::start();
-    for how in ["--exit-code", "-q"] {
-        // With -q nothing is printed, as by grep -q: the exit status is the answer.
-        let shown = move |text: &str| text.is_empty() == (how == "-q");
-        let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(when("nothing with -q", shown));
-        test().run();
-        let token = acquire(&redis, "backup");
-        test().status(75).run();
-        release(&redis, "backup", &token);
-        redis.command(&["SET", "redlock:backup", "theirs"]);
-        test().status(75).run();
-        redis.command(&["DEL", "redlock:backup"]);
-    }
+    // Nothing is printed, as by grep -q: the exit status is the answer.
+    let test = || redlock(&redis, "status -q backup");
+    test().run();
+    let token = acquire(&redis, "backup");
+    test().status(75).run();
+    release(&redis, "backup", &token);
+    redis.command(&["SET", "redlock:backup", "theirs"]);
+    test().status(75).run();
+    redis.command(&["DEL", "redlock:backup"]);
     acquire(&redis, "backup");
     redlock(&redis, "status backup").stdout(any()).run();
 }
@@ -105,7 +102,6 @@ fn with_a_token_the_status_says_whether_it_holds_the_lock() {
     asks(&token).arg("-q").stdout("").run();
     asks("nonsense").arg("-q").stdout("").status(77).run();
     asks(&token).args(["-q", "--format", "json"]).stdout("").run();
-    asks(&token).arg("--exit-code").run();
     let said = || message(["the token does not hold \"backup\""]);
     asks("nonsense").status(77).stderr(said()).run();
     asks(&token[..8]).status(77).stderr(said()).run();
@@ -147,9 +143,7 @@ fn without_an_answer_it_is_unknown() {
     let mut redis = Redis::start();
     redis.kill();
     redlock(&redis, "status backup").fails(69, ["\"backup\""]).stdout(any()).run();
-    for how in ["--exit-code", "-q"] {
-        redlock(&redis, "status backup").arg(how).fails(69, ["\"backup\""]).stdout(any()).run();
-    }
+    redlock(&redis, "status backup -q").fails(69, ["\"backup\""]).stdout(any()).run();
     let object = redlock(&redis, "status backup --format json").fails(69, ["\"backup\""]).json();
     // Even if the command fails, its object is the usual object of `status`.
     assert_eq!(object["state"], "unknown", "{object}");
@@ -314,7 +308,7 @@ fn several_names_and_patterns_list_what_matches() {
     redlock(&redis, "status x* -a")
         .stderr(like("redlock: no lock matches \"x*\" under \"redlock:\" on <node>\n"))
         .run();
-    for how in [&["--exit-code"][..], &["-q"], &["--token", "t"]] {
+    for how in [&["-q"][..], &["--token", "t"]] {
         for names in [&["job-*"][..], &["job-1", "job-2"]] {
             redlock(&redis, "status").args(names).args(how).fails(64, ["ask about one lock"]).run();
         }

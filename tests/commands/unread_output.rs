@@ -90,7 +90,7 @@ fn commands_end_though_nobody_reads_standard_error() {
         let token = unread.ends(unread.under(test)).token();
         for (arguments, status) in [
             (&["status", "-v", "backup"][..], 0),
-            (&["status", "--exit-code", "backup"], 75),
+            (&["status", "-q", "backup"], 75),
             (&["status", "backup", "--token", "another-token-of-some-length"], 77),
             (&["acquire", "--name", "backup"], 75),
             (&["acquire", "--name", "backup", "--wait", "1s"], 75),

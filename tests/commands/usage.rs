@@ -54,7 +54,7 @@ fn a_pattern_is_no_name_of_a_lock() {
             if words[0] == "run" {
                 words.extend(["--", "true"]);
             }
-            server.refuses(&words, [name, "a * makes a pattern, which only status and log take"]);
+            server.refuses(&words, [name, "a * makes a pattern, which only status, log and check take"]);
         }
     }
     server.refuses(&["run", "job-*", "--", "true"], ["a * makes a pattern"]);

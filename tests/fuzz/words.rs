@@ -10,7 +10,7 @@ const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|comple
 /// Options with a value. `--wait`, `--once-per` and `--watch` are left out, since a call could last for hours; `--while-pid` is left
 /// out, since it leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
 const OPTIONS: &str = "--name|--ttl|--signal|--kill-after|--max-run|--tries|--newest|--node-timeout|--quarantine|\
-    --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
+    --since|--within|--due|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";
 const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force|--failed|--all|--";
 const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\

@@ -189,8 +189,8 @@ fn no_form_of_results_has_a_character_that_a_terminal_obeys() {
     for form in ["text", "json", "chart"] {
         call(&["log", &name, "-v", "--format", form]);
     }
-    call(&["status", &name, "--ran-within", "1h", "--format", "nagios"]);
-    call(&["status", &name, "--ran-within", "1h"]);
+    call(&["check", &name, "--within", "1h", "--format", "nagios"]);
+    call(&["check", &name, "--within", "1h"]);
     call(&["doctor", "-v", "--prefix", &label]);
     // A line of the page's style may be longer than a line of text.
     let page = Test::new(&redis).args(["log", "--format", "html"]).text();

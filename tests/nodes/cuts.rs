@@ -125,7 +125,7 @@ fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
         assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
         assert!(!redis.exists(KEY));
         if remembers {
-            Test::new(&redis).args(["status", "backup", "--ran-within", "1h"]).stdout(any()).run();
+            Test::new(&redis).args(["check", "backup", "--within", "1h"]).stdout(any()).run();
         }
     }
 }

@@ -142,7 +142,7 @@ fn the_static_program_loads_no_library_of_the_host() {
         "release backup --force",
         "wait backup --timeout 0s",
         "status",
-        "status backup --ran-within 1d",
+        "check backup --within 1d",
         "log backup",
         "doctor",
         "--redis redis+sentinel://nowhere.example.com/service status",

@@ -87,7 +87,7 @@ fn without_the_key_it_has_not_answered() {
     let object = json.stdout(any()).stderr(restarted()).run().json();
     assert!(object["state"] == "unknown" || object["status"] == 69, "{object}");
     let unanswered = |arguments: &[&str]| by_default(&nodes).args(arguments).status(69).stdout(any());
-    unanswered(&["status", "backup", "--exit-code"]).stderr(restarted()).run();
+    unanswered(&["status", "backup", "-q"]).stderr(restarted()).run();
     unanswered(&["status", "backup", "--token", &token]).stderr(restarted()).run();
     unanswered(&["extend", "backup", "--token", &token]).stderr(restarted()).run();
     unanswered(&["acquire", "--name", "backup", "--reentrant", "--token", &token]).stderr(restarted()).run();
@@ -96,7 +96,7 @@ fn without_the_key_it_has_not_answered() {
     // Without a quarantine, two nodes that have forgotten the lease are enough to say: not held.
     let sure = |arguments: &[&str]| Test::new(&nodes).args(arguments).stdout(any());
     sure(&["extend", "backup", "--token", &token]).fails(77, ["\"backup\" is not held"]).run();
-    sure(&["status", "backup", "--exit-code"]).run();
+    sure(&["status", "backup", "-q"]).run();
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn releases_read_each_others_runs() {
             (&"exited".into(), &0.into(), &"kept".into()),
             "{run}"
         );
-        peer.redlock("status backup --ran-within 1h").run();
+        peer.redlock("check backup --within 1h").run();
         peer.redlock("run backup --once-per 1h --label kept -E 9 -- true").status(9).run();
     }
     for peer in Peer::of_each_release() {

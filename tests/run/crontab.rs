@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const SHRINKAGE: u32 = 360;
 
 /// The check in the morning, shortened too. All three hosts have the name of this machine, and count as one host.
-const MORNING: &str = "./redlock status backup --ran-within 50s --min-hosts 1";
+const MORNING: &str = "./redlock check backup --within 50s --min-hosts 1";
 
 /// A word of a command line; a duration in hours or minutes, and a day, is shortened for the tests.
 fn shortened(word: &str) -> String {

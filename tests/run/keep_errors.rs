@@ -69,8 +69,8 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     let last = "backup  free; last run <any>, exit status 3; last success <any>\n  errors  \\u{1b}[31mno \"space\"\n";
     redlock(&redis, "status backup").stdout(like(last)).run();
     assert_eq!(status(&redis, "backup")["last"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
-    let mail = "\"backup\" has not succeeded within 0s: <any>: exit 3: \\u{1b}[31mno \"space\"\n";
-    redlock(&redis, "status backup --ran-within 0").status(1).stdout(like(mail)).run();
+    let mail = "<any>\nbackup: failed on <any> at <any>, exit 3: \\u{1b}[31mno \"space\"<any>\n";
+    redlock(&redis, "check backup --within 0").status(1).stdout(like(mail)).run();
     // Others may read the page, so the page shows errors only with -v.
     let shown = "<pre>first\n    \\u{1b}[31mno &quot;space&quot;</pre>";
     for (option, is_shown) in [("", false), (" -v", true)] {

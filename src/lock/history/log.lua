@@ -14,6 +14,8 @@
 --   job's standard error
 --   succeeded, failed: the number of runs that succeeded, the number that failed
 --   once: the success with --once-per that has the largest fencing token
+--   expected: what calls with --once-per promise, three numbers: the period P, how often a success is due (both in ms),
+--   and when the first such call came (ms since 1970)
 -- These functions are called by pcall: the history never replaces a script's answer by an error. The calls come after
 -- the script's main writes, since a server out of memory refuses only a script's first write.
 

@@ -2,12 +2,13 @@
 
 use crate::error::Error;
 use crate::lock::history::newest::Newest;
+use crate::lock::history::periods::Expected;
 use crate::lock::history::run::{Run, RunOutcome};
 use crate::lock::history::visits;
 use crate::lock::history::visits::Visit;
 use crate::lock::scripts;
 use crate::lock::terms::holder::ms;
-use crate::lock::votes::quorum::reached;
+use crate::lock::votes::quorum::{middle, reached};
 use crate::lock::wire::fields::Args;
 use crate::lock::wire::keys::Keys;
 use crate::lock::wire::locks::BatchQuery;
@@ -63,6 +64,11 @@ pub(crate) struct Memory {
     /// True if no node that has answered has ever seen the lock, as far as it remembers.
     #[serde(skip)]
     pub(crate) is_unseen: bool,
+    /// What the calls with `--once-per` promise, by the clock `now`: of the nodes' clocks the one in the middle.
+    #[serde(skip)]
+    pub(crate) expected: Option<Expected>,
+    #[serde(skip)]
+    pub(in crate::lock) now: Duration,
     /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
@@ -99,6 +105,8 @@ struct NodeMemory {
     visits: Vec<Visit>,
     newest: Option<Newest>,
     is_unseen: bool,
+    now: Option<Duration>,
+    expected: Option<Expected>,
     /// The oldest run of the log, and the number of runs in the log, if the log keeps no more.
     oldest: Option<(Run, u64)>,
     /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
@@ -151,6 +159,8 @@ impl FromReply for NodeMemory {
             is_unseen: count("counters") == Some(0),
             running: count("members").unwrap_or(listed),
             results: results.into_iter().flatten().collect(),
+            now,
+            expected: expected(reply.get("expected").as_text()),
             counts: Counts { succeeded: count("succeeded").unwrap_or(0), failed: count("failed").unwrap_or(0) },
             oldest,
             uptime: reply.node().0.parse().ok().map(Duration::from_secs),
@@ -163,6 +173,12 @@ impl Memory {
     /// True if any run is known.
     pub(in crate::lock) fn is_known(&self) -> bool {
         self.last.is_some() || !self.runs.is_empty()
+    }
+
+    /// The last run that has ended. (A lease of `acquire` is no run.)
+    pub(crate) fn last_run(&self) -> Option<&Run> {
+        let ended = self.runs.iter().chain(&self.last).filter(|run| run.outcome.weight() > 0 && !run.is_acquired);
+        ended.min_by_key(|run| (run.is_ahead(), run.age()))
     }
 
     /// The combined memory of the nodes that have answered. `needed`: the number of nodes in a quorum.
@@ -196,9 +212,12 @@ impl Memory {
         let is_late = |(oldest, _): &&(Run, u64)| oldest.ago() < query.since;
         let oldest = known()
             .map(|node| node.oldest.as_ref().filter(is_late).and_then(|(run, kept)| Some((run.last_known()?, *kept))));
+        let now = middle(known().filter_map(|node| node.now).collect(), nodes.len()).unwrap_or_default();
         Memory {
             newest: Newest::largest_of(known().filter_map(|node| node.newest.clone())),
             is_unseen: known().all(|node| node.is_unseen),
+            now,
+            expected: agreed_expected(known(), now),
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,
@@ -249,6 +268,26 @@ fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
     first.filter(|(_, uptime)| *uptime < NEW)
+}
+
+/// Reads what calls with `--once-per` promise; log.lua describes the text.
+fn expected(text: Option<&str>) -> Option<Expected> {
+    let mut times = text?.split(' ').map(|ms| ms.parse().ok().map(Duration::from_millis));
+    let mut time = || times.next().flatten();
+    Some(Expected { period: time()?, due: time()?, first: time()? })
+}
+
+/// What most nodes say of P and D (of as many, the rarer success), and the earliest call that any node knows: a node that
+/// has forgotten everything begins anew. Times are by the clock `now`.
+fn agreed_expected<'a>(nodes: impl Iterator<Item = &'a NodeMemory>, now: Duration) -> Option<Expected> {
+    let known = nodes.filter_map(|node| Some((node.expected?, node.now?)));
+    let known: Vec<Expected> = known
+        .map(|(expected, clock)| Expected { first: (expected.first + now).saturating_sub(clock), ..expected })
+        .collect();
+    let alike =
+        |one: &Expected| known.iter().filter(|other| (other.period, other.due) == (one.period, one.due)).count();
+    let most = known.iter().max_by_key(|one| (alike(one), one.due))?;
+    Some(Expected { first: known.iter().map(|one| one.first).min()?, ..*most })
 }
 
 /// The median duration of the runs that succeeded; none if there are fewer than three.
@@ -367,6 +406,26 @@ mod tests {
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
         assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);
+    }
+
+    #[test]
+    fn of_several_nodes_the_earliest_call_and_what_most_say_of_it_count() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let node = |period, first, clock: u64| NodeMemory {
+            expected: expected(Some(&format!("{period} {period} {}", hours(first).as_millis()))),
+            now: Some(hours(clock)),
+            ..NodeMemory::default()
+        };
+        let agreed = |nodes: &[NodeMemory]| {
+            agreed_expected(nodes.iter(), hours(1000)).map(|of| (of.period.as_millis(), of.first.as_secs() / 3600))
+        };
+        // The second node's clock is ahead; the third has begun anew, with another period.
+        assert_eq!(agreed(&[node(7, 300, 1000), node(7, 310, 1020), node(9, 900, 1000)]), Some((7, 290)));
+        assert_eq!(agreed(&[node(7, 300, 1000), node(9, 200, 1000)]), Some((9, 200)));
+        assert_eq!(agreed(&[NodeMemory::default()]), None);
+        for text in ["", "7", "7 7", "7 7 x", "-1 7 7"] {
+            assert_eq!(expected(Some(text)), None, "{text}");
+        }
     }
 
     #[test]

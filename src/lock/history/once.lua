@@ -1,8 +1,14 @@
 -- needs log
 -- Answers a call with --once-per. RUNS and TRIES are read before the script writes anything: if a read fails, the script
 -- fails, and the node has no vote.
-local once = ARG.once and redis.call('HGET', RUNS, 'once')
+local once, expected = unpack(ARG.once and redis.call('HMGET', RUNS, 'once', 'expected') or {})
 local tries = ARG.tries and redis.call('ZRANGE', BASE .. 'tries', 0, -1, 'WITHSCORES') or {}
+
+-- What the call promises, for `check`. The first such call stays the first. If this cannot be written, the call goes on.
+if ARG.expected and string.match(expected or '', '^%d+ %d+') ~= ARG.expected then
+  redis.pcall('HSET', RUNS, 'expected', ARG.expected .. ' ' .. (string.match(expected or '', '%d+$') or ms))
+  redis.pcall('PEXPIRE', RUNS, LOG_MS)
+end
 
 -- True if a run that began at this time is less than ARG.once ms away. A run that begins less than ARG.once ms after now
 -- counts, too, since the server's clock may have been set back.

@@ -272,7 +272,7 @@ impl Run {
     }
 
     /// The time at which the run ended; if that is not known, the time at which the run began.
-    pub(super) fn last_known(&self) -> Option<Duration> {
+    pub(crate) fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
 

@@ -2,7 +2,7 @@
 -- members whose lease has run out.
 -- ARG: most (how many runs to tell, beside those that go on), hosts (given: tell the visits), newest (given: tell the
 --      number of --newest, and if there is one, the visits)
--- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed), texts (the runs that began
+-- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, expected), texts (the runs that began
 --      last, the newest first), logged (the length of the log), going (tokens that hold the lock: all that stand in
 --      texts, and on an exclusive lock the holder's), members (how many members hold the lock; nil: none), visits
 --      (host, score, host, score, ...: see visits.lua), newest (see newest.lua), node (uptime and run_id, see keys.lua;
@@ -12,7 +12,7 @@
 local fields = {clock = ms, members = claim and redis.call('ZCARD', M), going = {value}}
 local most = math.min(ARG.most + (fields.members or 1), LOGGED)
 fields.texts, fields.logged = redis.call('LRANGE', LOG, 0, most - 1), redis.call('LLEN', LOG)
-local names = {'success', 'failure', 'succeeded', 'failed'}
+local names = {'success', 'failure', 'succeeded', 'failed', 'expected'}
 for i, field in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = field end
 for _, text in ipairs(claim and fields.texts or {}) do
   local is_read, run = pcall(cjson.decode, text)

@@ -36,7 +36,7 @@ pub(crate) struct Visit {
     pub(crate) met: Met,
     /// The server's clock when the server answered.
     #[serde(skip)]
-    now: Duration,
+    pub(in crate::lock) now: Duration,
     /// The run that began at this visit, if it is among the runs that were asked for.
     #[serde(skip)]
     pub(crate) run: Option<Run>,

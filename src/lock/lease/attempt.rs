@@ -186,6 +186,7 @@ impl Lock {
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
             .time("once", request.looks_back())
+            .with_some("expected", request.promises())
             .flag("labelled", request.has_label)
             .with_some("tries", request.tries())
             .with_some("newest", request.newest)

@@ -4,6 +4,7 @@ mod acquire;
 pub(super) mod attempt;
 mod enter;
 mod extend;
+mod forget;
 pub(super) mod release;
 pub(super) mod renew;
 pub(super) mod revoke;

@@ -25,6 +25,7 @@ script!(FIND, "find");
 script!(HOLDS, "holds");
 script!(INSPECT, "inspect");
 script!(RUNS, "runs");
+script!(FORGET, "forget_all");
 
 #[cfg(test)]
 mod tests {
@@ -35,7 +36,7 @@ mod tests {
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {
-            let (part, arguments) = (20, 2_000); // a waiter with its name, three times
+            let (part, arguments) = (20, 2_050); // a waiter with its name, three times
             let tokens = 3 * (8 * 34 + 10); // of tries whose undo no node has confirmed
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };

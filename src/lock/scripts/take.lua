@@ -6,6 +6,7 @@
 --      nodes; nil: the first free slot)
 --      once (ms: nothing is granted if the last successful run with --once-per began less than this ago; nil: the run
 --      does not have --once-per)
+--      expected (what the call promises: P and D, see log.lua; with once)
 --      labelled (given if the call names its label; with once)
 --      tries (the most runs that may begin within ARG.once; nil: any number)
 --      newest (the caller's number for --newest: nothing is granted if a larger number has come, see newest.lua)

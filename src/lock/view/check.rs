@@ -2,6 +2,9 @@
 //! speaks. No clock, no I/O: all times are since 1970 by the servers' clock.
 
 use crate::lock::history::periods::Expected;
+use crate::lock::history::run::{Run, RunOutcome};
+use crate::lock::history::visits::{Met, Visit};
+use crate::lock::view::status::Status;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -85,6 +88,34 @@ impl Expected {
 }
 
 impl Facts {
+    /// The facts that the nodes have told. Times are by the clock `now` of the memory.
+    pub(crate) fn of(status: &Status, within: Option<Duration>, min_hosts: usize) -> Facts {
+        let memory = &status.memory;
+        let by_now =
+            |time: Duration, clock: Option<Duration>| (time + memory.now).saturating_sub(clock.unwrap_or(memory.now));
+        let began = |run: &Run| Some(by_now(run.began?, run.now));
+        let came = |visit: &Visit| Came { at: by_now(visit.came, Some(visit.now)), is_done: visit.met == Met::Done };
+        let success = memory.last_success.as_ref();
+        Facts {
+            now: memory.now,
+            expected: memory.expected,
+            within,
+            min_hosts,
+            visits: memory.hosts.iter().flatten().map(came).collect(),
+            success: success.and_then(|run| Some((began(run)?, by_now(run.ended?, run.now)))),
+            has_failed: memory.last_run().is_some_and(has_failed),
+            running: status.running().and_then(began),
+            usual: memory.usual,
+            closed_until: None,
+        }
+    }
+
+    /// True if nothing is known of the lock.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Facts { expected: None, success: None, has_failed: false, running: None, .. } = self else { return false };
+        self.visits.is_empty()
+    }
+
     /// True if the lock is to be judged though nobody has named it. A trial by hand promises nothing: the calls have to go
     /// on for half a period.
     pub fn is_expected(&self) -> bool {
@@ -104,13 +135,18 @@ impl Facts {
         self.within.or(self.expected.map(|expected| expected.due + expected.slack()))
     }
 
+    /// True if this time, of a visit say, is not longer ago than hosts may take.
+    pub(crate) fn is_lately(&self, time: Duration) -> bool {
+        self.reach().is_some_and(|reach| self.is_within(reach, time))
+    }
+
     fn is_within(&self, reach: Duration, time: Duration) -> bool {
         self.now.abs_diff(time) < reach
     }
 
-    fn came(&self) -> usize {
-        let is_late = |visit: &&Came| self.reach().is_some_and(|reach| self.is_within(reach, visit.at));
-        self.visits.iter().filter(is_late).count()
+    /// The number of hosts that have come lately.
+    pub(crate) fn came(&self) -> usize {
+        self.visits.iter().filter(|visit| self.is_lately(visit.at)).count()
     }
 
     fn ran_for(&self) -> Option<Duration> {
@@ -151,6 +187,19 @@ impl Facts {
         let (came, least) = (self.came(), self.min_hosts);
         (self.reach().is_some() && came < least).then_some(Finding::Hosts { came, least })
     }
+}
+
+impl Status {
+    /// The run that goes on, of several the first.
+    pub(crate) fn running(&self) -> Option<&Run> {
+        self.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running)
+    }
+}
+
+/// True unless the run has succeeded, or an operator has ended it. A run that was released without a status has lost its
+/// keeper.
+fn has_failed(run: &Run) -> bool {
+    !run.succeeded() && !matches!(run.outcome, RunOutcome::Revoked | RunOutcome::Unreadable)
 }
 
 #[cfg(test)]

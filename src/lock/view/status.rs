@@ -42,9 +42,9 @@ impl View {
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
     /// The parts for a row of a table.
     pub(crate) const ROW: View = View { holders: 3, runs: Some(RunQuery::LAST), ..View::STATE };
-    /// The parts for a row, and why the last run failed.
-    pub(crate) const ROW_AND_ERRORS: View =
-        View { runs: Some(RunQuery { errors: true, ..RunQuery::LAST }), ..View::ROW };
+    /// The parts to judge whether the lock is in order: as many runs as a log usually keeps.
+    pub(crate) const CHECK: View =
+        View { runs: Some(RunQuery { most: 20, hosts: true, errors: true, ..RunQuery::LAST }), ..View::ROW };
     /// The parts that tell what has become of the caller with the largest number of `--newest`.
     pub(in crate::lock) const NEWEST: View =
         View { waiters: 200, runs: Some(RunQuery { newest: true, ..RunQuery::ALL }), ..View::STATE };

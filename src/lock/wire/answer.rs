@@ -55,7 +55,7 @@ pub(in crate::lock) enum Outcome {
     Found,
     /// Revocation only: the key is of another type, or the lease's holder cannot be told to stop.
     Foreign,
-    /// The lock is free, and the script has deleted the lock's number of `--newest`.
+    /// The lock is free, and the script has deleted the lock's number of `--newest`, or all that is remembered.
     Forgot,
     Done,
 }

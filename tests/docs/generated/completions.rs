@@ -73,7 +73,7 @@ fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
         // These commands take several names, so `--name` may be repeated.
-        "--name" if ["run", "status", "log"].contains(&command.get_name()) => {
+        "--name" if ["run", "status", "log", "check"].contains(&command.get_name()) => {
             ("*".to_owned(), "_redlock_names".to_owned())
         }
         // The other commands take one name: either as the first argument, or by `--name`.

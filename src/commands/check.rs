@@ -1,0 +1,126 @@
+//! `redlock check`: are all jobs in order?
+
+use super::{block_on, locks_to_look_at, settings, warn_of_default};
+use crate::cli::{CheckArgs, Common, Format};
+use crate::error::{Error, nodes_with_faults};
+use crate::exit::Exit;
+use crate::lock::{Facts, Finding, Missing, Selection, State, Status, View, stands_for};
+use crate::output::{self, Verdict, say};
+
+pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    warn_of_default(&settings);
+    let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
+    let mut locks = locks_to_look_at(&settings)?;
+    let mut judged = Judged { args, verdicts: Vec::new(), unsure: Vec::new(), unknown: None };
+    let missing = block_on(locks.list(selection, View::CHECK, true, |status| judged.add(status)));
+    let mut missing = missing.map_err(|error| error.about(args.locks.one()))?;
+    if let Some(wrong) = missing.locks.extract_if(.., |error| matches!(error, Error::Usage(_))).next() {
+        return Err(wrong.into());
+    }
+    judged.add_missing(&mut missing);
+    let nothing = judged.nothing(selection, &locks.where_they_are());
+    if let (false, Some(error)) = (nothing.is_empty(), missing.unknown) {
+        return Err(error.about(args.locks.one()).into());
+    }
+    let away = (!missing.nodes.is_empty()).then(|| nodes_with_faults(&missing.nodes));
+    if let Some(away) = &away {
+        say(&format!("{away}; judged by the other nodes"));
+    }
+    let findings: Vec<Finding> = judged.verdicts.iter().flat_map(|verdict| &verdict.findings).copied().collect();
+    if common.format == Format::Nagios {
+        let (exit, word) = match findings.iter().min() {
+            Some(Finding::Overdue { .. } | Finding::Failed { .. }) => (Exit::CRITICAL, "CRITICAL"),
+            Some(Finding::Hangs { .. } | Finding::Hosts { .. }) => (Exit::NOT_IN_ORDER, "WARNING"),
+            Some(Finding::Unknown) => (Exit::CANNOT_TELL, "UNKNOWN"),
+            None if !nothing.is_empty() => (Exit::CANNOT_TELL, "UNKNOWN"),
+            None => (Exit::DONE, "OK"),
+        };
+        output::show(&output::check_nagios(word, &judged.verdicts, &nothing, away.as_deref()))?;
+        return Ok(exit);
+    }
+    output::show_all(output::check(&judged.verdicts, common.format == Format::Json, common.quiet))?;
+    nothing.iter().for_each(|line| say(line));
+    Ok(match findings.iter().min() {
+        Some(Finding::Unknown) => judged.unknown.unwrap_or(Exit::UNAVAILABLE),
+        None if nothing.is_empty() => Exit::DONE,
+        _ => Exit::NOT_IN_ORDER,
+    })
+}
+
+/// The verdicts on the selected locks.
+struct Judged<'a> {
+    args: &'a CheckArgs,
+    verdicts: Vec<Verdict>,
+    /// The verdicts that count only if the state of their lock is known: nodes that are away may know better.
+    unsure: Vec<usize>,
+    /// The exit of the first lock of which nothing is known.
+    unknown: Option<Exit>,
+}
+
+impl Judged<'_> {
+    /// Judges a lock, if it is to be judged.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the lock is named, and nothing tells how often it is to succeed.
+    fn add(&mut self, mut status: Status) -> Result<(), Error> {
+        if let Some(error) = status.unremembered.take() {
+            self.add_unknown(status.name, &error);
+            return Ok(());
+        }
+        let CheckArgs { locks, within, min_hosts } = self.args;
+        let facts = Facts::of(&status, *within, min_hosts.unwrap_or(0));
+        let is_named = locks.names.contains(&status.name);
+        if facts.is_empty() && status.state != State::Unknown || !(is_named || within.is_some() || facts.is_expected())
+        {
+            return Ok(());
+        }
+        if facts.expected.is_none() && within.is_none() && status.state != State::Unknown {
+            let name = &status.name;
+            return Err(Error::Usage(format!(
+                "no call of {name:?} has --once-per, so nothing says how often it is to succeed; add --within D"
+            )));
+        }
+        let verdict = Verdict::of(&status, &facts);
+        let is_judged = facts.expected.is_some() || within.is_some();
+        if status.state == State::Unknown && !(is_judged && verdict.findings.is_empty()) {
+            self.unsure.push(self.verdicts.len());
+        }
+        self.verdicts.push(verdict);
+        Ok(())
+    }
+
+    fn add_unknown(&mut self, name: String, why: &Error) {
+        self.unknown.get_or_insert(Exit::of_error(why));
+        self.verdicts.push(Verdict::unknown(name, why.to_string()));
+    }
+
+    /// Adds the locks that cannot be judged.
+    fn add_missing(&mut self, missing: &mut Missing) {
+        for error in &missing.locks {
+            let name = if let Error::NoQuorum { name, .. } = error { name.clone() } else { None };
+            self.add_unknown(name.unwrap_or_default(), error);
+        }
+        let Some(mut why) = missing.unknown.take() else { return };
+        for at in std::mem::take(&mut self.unsure) {
+            why = why.about(Some(&self.verdicts[at].name));
+            self.unknown.get_or_insert(Exit::of_error(&why));
+            self.verdicts[at] = Verdict::unknown(self.verdicts[at].name.clone(), why.to_string());
+        }
+        missing.unknown = Some(why);
+    }
+
+    /// Lines that say of what nothing is known: a check never passes because it has found nothing.
+    fn nothing(&self, selection: Selection<'_>, on: &str) -> Vec<String> {
+        let is_found = |name: &&String| self.verdicts.iter().any(|verdict| stands_for(name, &verdict.name));
+        let lacks = selection.names.iter().filter(|name| !is_found(name)).map(|name| match name.contains('*') {
+            true => format!("nothing to check: no lock that is called with --once-per matches {name:?} on {on}"),
+            false => format!("nothing to check: no run of {name:?} is known on {on}"),
+        });
+        let is_bare = selection.names.is_empty() && self.verdicts.is_empty();
+        let bare = format!(
+            "nothing to check: for no lock on {on} have calls with --once-per come for half a period (a NAME is judged at once)"
+        );
+        lacks.chain(is_bare.then_some(bare)).collect()
+    }
+}
