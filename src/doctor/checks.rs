@@ -322,7 +322,7 @@ fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
 
 /// True if the replica is not in sync. `replica`: the line about the replica in the primary's INFO.
 fn lags(replica: &str) -> bool {
-    let lag = replica.rsplit_once("lag=").and_then(|(_, lag)| lag.parse::<u64>().ok());
+    let lag = replica.split(',').find_map(|field| field.strip_prefix("lag=")?.parse::<u64>().ok());
     !replica.contains("state=online") || lag.is_none_or(|lag| lag > LAG)
 }
 
@@ -484,6 +484,8 @@ mod tests {
         assert_eq!(of(replicas, plain, &replica("ip=::1,port=1,state=online,offset=9,lag=1")), Diagnosis::Ok);
         assert_eq!(of(replicas, plain, &replica("ip=::1,port=1,state=online,offset=9,lag=11")), Diagnosis::Warn);
         assert_eq!(of(replicas, plain, &replica("ip=::1,port=1,state=wait_bgsave,offset=0,lag=0")), Diagnosis::Warn);
+        let of_valkey_8 = replica("ip=::1,port=1,state=online,offset=9,lag=1,type=replica");
+        assert_eq!(of(replicas, plain, &of_valkey_8), Diagnosis::Ok);
         assert_eq!(of(replicas, "redis+sentinel://a/s", &[]), Diagnosis::Warn);
         assert_eq!(of(kind, "redis+cluster://a", &[("cluster_enabled", "1")]), Diagnosis::Fail);
         let slots = [("cluster_state", "ok"), ("cluster_slots_ok", "16000")];
