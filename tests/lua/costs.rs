@@ -15,7 +15,9 @@ fn cost(name: &str) -> u64 {
 fn calls(redis: &Redis) -> u64 {
     let stats: String = redis.query(&["INFO", "commandstats"]);
     let stats = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
-    let by_script = stats.filter(|(command, _)| !matches!(*command, "evalsha" | "script|load" | "config|resetstat"));
+    // Redis 6 counts `script`, later servers `script|load`.
+    let is_ours = |command: &str| matches!(command.split('|').next(), Some("evalsha" | "script" | "config"));
+    let by_script = stats.filter(|(command, _)| !is_ours(command));
     by_script.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 

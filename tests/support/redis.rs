@@ -426,7 +426,7 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
 }
 
 /// The server to test with: the SERVER of `make test SERVER=…`, else redis-server.
-fn program() -> OsString {
+pub(super) fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 

@@ -1,5 +1,6 @@
 //! A primary, its replicas, and three Sentinels that watch them.
 
+use super::redis::program;
 use super::{Authority, Directory, Redis, SOON, Where, cannot_start, die_with_parent, eventually, free_port, ms, send};
 use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
@@ -164,7 +165,7 @@ impl Sentinel {
         }
         let file = directory.path().join("sentinel.conf");
         std::fs::write(&file, config).unwrap();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command.arg(&file).arg("--sentinel").current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = die_with_parent(&mut command).spawn().unwrap_or_else(|error| cannot_start(&command, &error));
