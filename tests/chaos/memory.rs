@@ -43,8 +43,12 @@ pub(super) fn judge(place: &Place, history: &[Line]) -> (Vec<String>, usize) {
         let said = String::from_utf8_lossy(&output.stderr);
         return (vec![format!("the memory cannot be read: {}: {said}", output.status)], 0);
     }
-    let told: Vec<Told> = String::from_utf8(output.stdout).unwrap().lines().map(Told::read).collect();
-    (compare(&told, history, place.field.durable), told.len())
+    let text = String::from_utf8(output.stdout).unwrap();
+    let told: Vec<Told> = text.lines().map(Told::read).collect();
+    let mut violations = compare(&told, history, place.field.durable);
+    let objects: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    violations.extend(super::shown::judge(place, &objects));
+    (violations, told.len())
 }
 
 /// Compares the runs of the log with the sections. `durable`: no server has forgotten anything.

@@ -14,6 +14,7 @@ mod figures;
 mod history;
 mod memory;
 mod rival;
+mod shown;
 
 use crate::support::{Chance, compiled, has_module, ms, rand};
 use contender::{Arena, Contender, Results};
