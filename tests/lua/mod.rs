@@ -170,6 +170,10 @@ impl Scripts {
     /// Runs a script with these arguments, each a name and a value.
     #[track_caller]
     fn run_with(&mut self, name: &str, arguments: &[(&str, &str)]) -> Reply {
+        self.try_with(name, arguments).unwrap_or_else(|error| panic!("{name} {arguments:?}: {error}"))
+    }
+
+    fn try_with(&mut self, name: &str, arguments: &[(&str, &str)]) -> redis::RedisResult<Reply> {
         let mut call = self.scripts[name].prepare_invoke();
         call.key(LOCK);
         for name in PARTS {
@@ -179,10 +183,7 @@ impl Scripts {
             call.arg("claim").arg("exclusive");
         }
         call.arg(arguments);
-        match call.invoke(&mut self.connection) {
-            Ok(value) => Reply::of(value),
-            Err(error) => panic!("{name} {arguments:?}: {error}"),
-        }
+        call.invoke(&mut self.connection).map(Reply::of)
     }
 
     /// Tries to take the lock, as this waiter and with this ticket. An empty waiter or ticket is not sent.
@@ -357,6 +358,22 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
         assert_eq!(scripts.run("undo", "token=u"), word("done"));
         assert!(!redis.exists(LOCK));
+    }
+}
+
+/// Who cannot read the lock's key does not know that the lock has a key of another type.
+#[test]
+fn a_key_that_must_not_be_read_is_no_key_of_another_type() {
+    let redis = Redis::start();
+    redis.command(&["ACL", "SETUSER", "blind", "on", "nopass", "~*", "&*", "+@all", "-get"]);
+    let mut connection = redis.connection();
+    redis::cmd("AUTH").arg("blind").arg("x").query::<()>(&mut connection).unwrap();
+    let mut scripts = Scripts::on(connection);
+    for (name, arguments) in
+        [("extend", &[("token", "t")][..]), ("release", &[("token", "t")]), ("inspect", &[("most", "1")])]
+    {
+        let told = scripts.try_with(name, arguments).map_err(|error| error.to_string());
+        assert!(told.as_ref().is_err_and(|error| error.to_lowercase().contains("run")), "{name}: {told:?}");
     }
 }
 
