@@ -2,8 +2,8 @@
 //! monitoring is told.
 
 use crate::support::{
-    Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_on_all, alive, any, eventually, like,
-    loss, message, ms, redlock, several, status, teach_scripts, when,
+    Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_on_all, any, eventually, like, loss,
+    message, ms, redlock, several, status, teach_scripts, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -352,13 +352,11 @@ fn a_lock_that_says_too_much_is_named_and_the_others_are_shown() {
 #[test]
 fn a_lease_that_most_nodes_have_lost_is_lost() {
     let nodes = several(3);
-    let job = redlock(&nodes, "run -q backup --ttl 20s -- sleep 1").status(76).stderr(any()).spawn();
-    eventually(SOON, "it runs", || status(&nodes, "backup")["state"] == "held");
-    // A node may grant later than the others, so the test deletes the keys over and over, until the job ends.
-    eventually(SOON, "it ends", || {
-        nodes[..2].iter().for_each(|node| node.command(&["DEL", "redlock:backup", &part("backup", "lease")]));
-        !alive(job.pid())
-    });
+    let job = redlock(&nodes, "run -q backup --ttl 20s -- sh -c").args(["echo ready; read line; true"]);
+    let (job, stdin) = job.status(76).stderr(any()).ready_to_read();
+    eventually(SOON, "all nodes have granted it", || nodes.iter().all(|node| node.exists("redlock:backup")));
+    nodes[..2].iter().for_each(|node| node.command(&["DEL", "redlock:backup", &part("backup", "lease")]));
+    drop(stdin);
     job.finish();
     let last = &status(&nodes, "backup")["last"];
     assert_eq!(last["outcome"], "lost", "{last}");
