@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=given ;;&
-        --due | --format | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --redis | --replicas | --signal | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --tries | --ttl | --while-pid | --within | -E | --conflict-exit-code | -c | --lines)
+        --due | --for | --format | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --redis | --replicas | --signal | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --tries | --ttl | --while-pid | --within | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -63,7 +63,8 @@ _redlock() {
     run) options='--wait --once-per --tries --due --max-run --keep-errors --signal --kill-after --on-lost --whole -c --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
     acquire) options='--wait --while-pid --on-lost --name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
-    release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    release) options='--name --token --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    stop) options='--name --token --for --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     status) options='--name --all --token --hosts --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     check) options='--name --within --min-hosts --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     forget) options='--name --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
@@ -89,6 +90,7 @@ _redlock() {
             acquire) candidates=(text json env) ;;
             extend) candidates=(text json) ;;
             release) candidates=(text json) ;;
+            stop) candidates=(text json) ;;
             status) candidates=(text json prometheus) ;;
             check) candidates=(text json nagios) ;;
             forget) candidates=(text json) ;;
@@ -102,7 +104,7 @@ _redlock() {
     elif [[ $current == -* ]]; then
         candidates=($options)
     elif [[ ! $command || $command$name == help ]]; then
-        candidates=(run acquire extend release status check forget log wait doctor completions)
+        candidates=(run acquire extend release stop status check forget log wait doctor completions)
     elif [[ $command$name == rungiven ]]; then
         candidates=(--)
     elif [[ $command$name == completions ]]; then

@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --due --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --tries --ttl --while-pid --within -E --conflict-exit-code -c --lines
+            case --due --for --format --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --redis --replicas --signal --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --tries --ttl --while-pid --within -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -87,6 +87,7 @@ complete -c redlock -n '__redlock_at command' -a run -d 'Run a command while hol
 complete -c redlock -n '__redlock_at command' -a acquire -d 'Take a lock and print its token'
 complete -c redlock -n '__redlock_at command' -a extend -d 'Extend a lease'
 complete -c redlock -n '__redlock_at command' -a release -d 'Release a lock'
+complete -c redlock -n '__redlock_at command' -a stop -d 'End another\'s job, and keep the lock closed'
 complete -c redlock -n '__redlock_at command' -a status -d 'Show who holds a lock, and how its last run ended; or all locks'
 complete -c redlock -n '__redlock_at command' -a check -d 'Say which jobs are not in order, and what did not happen'
 complete -c redlock -n '__redlock_at command' -a forget -d 'Delete what Redis remembers of a free lock'
@@ -154,11 +155,14 @@ complete -c redlock -n '__redlock_at extend' -l token -x -d 'The token that acqu
 complete -c redlock -n '__redlock_at extend' -l ttl -x -d 'Make the lease last at least D from now'
 complete -c redlock -n '__redlock_at extend' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at release' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
-complete -c redlock -n '__redlock_at release' -l token -x -d 'The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough'
-complete -c redlock -n '__redlock_at release' -l revoke -d 'End another holder\'s lease safely: its job is stopped first'
-complete -c redlock -n '__redlock_at release' -l force -d 'Free the lock now; the holder\'s job may still be running'
+complete -c redlock -n '__redlock_at release' -l token -x -d 'The token that acquire printed; for --force its first eight characters, which status shows, are enough'
+complete -c redlock -n '__redlock_at release' -l force -d 'Free the lock now; the holder\'s job may still be running: redlock stop ends it'
 complete -c redlock -n '__redlock_at release' -l status -x -d 'The exit status of the work, for the log'
 complete -c redlock -n '__redlock_at release' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
+complete -c redlock -n '__redlock_at stop' -l name -xa '(__redlock_names)' -d 'The name of the lock, as an option instead of NAME'
+complete -c redlock -n '__redlock_at stop' -l token -x -d 'Of several holders, the one whose token begins with T, as status shows it; all stops all of them'
+complete -c redlock -n '__redlock_at stop' -l for -x -d 'Close the lock for D first: nobody gets it until then'
+complete -c redlock -n '__redlock_at stop' -l format -xa 'text json' -d 'Output format: text or json; also env for a shell\'s eval (acquire), chart or html for a picture (log), prometheus (status), nagios (check); run and completions have none'
 complete -c redlock -n '__redlock_at status' -l name -xa '(__redlock_names)' -d 'The name of a lock, as an option instead of NAME'
 complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also locks that are free, if their last runs are known'
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'

@@ -8,7 +8,7 @@ use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Owner, Run, quorum};
 use crate::redis::{Cause, Fault, Unusable};
 use crate::sys::clock::{local_minute, unix_time};
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
+use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds, shell_word};
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -67,13 +67,15 @@ pub(crate) enum Error {
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
-/// The reason why a call with `--once-per` has nothing to do. All are of its period.
+/// The reason why a call with `--once-per` has nothing to do. All runs are of its period.
 #[derive(Debug)]
 pub(crate) enum Reason {
     /// This run has succeeded.
     Ran(Run),
     /// This holder's run goes on.
     Runs(Holder),
+    /// The lock is closed.
+    Closed(NamedObstacle),
     /// So many runs have begun, the first of them `ago`, as `--tries` allows.
     Tried { times: u64, ago: Option<Duration>, last: Option<Run> },
 }
@@ -126,13 +128,7 @@ impl fmt::Display for Error {
                 let again = by.is_left().map_or_else(String::new, |number| format!(": run {number} again"));
                 write!(f, "{name:?}: superseded by {by}{again}; for a rollback leave out --newest")
             }
-            Error::CannotEnd(held) => {
-                write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
-                f.write_str(match held.by {
-                    Obstacle::OtherType(_) => "; redlock does not delete it",
-                    _ => "; redlock cannot stop that program; --force frees the lock, even if that program still works",
-                })
-            }
+            Error::CannotEnd(held) => cannot_end(f, held),
             Error::NoQuorum { name: Some(name), .. } | Error::GrantedTooLate { name, .. } => {
                 write!(f, "{name:?}: {}", self.with_advice())
             }
@@ -287,6 +283,7 @@ fn not_needed(f: &mut fmt::Formatter<'_>, name: &str, by: &Reason, unlike: Optio
     };
     let host = |owner: &Owner| safe(owner.host.as_deref().unwrap_or("?"));
     match (by, unlike) {
+        (Reason::Closed(held), _) => write!(f, "{name:?} {}", held.situation(Duration::ZERO)),
         (Reason::Ran(run), Some(ours)) => two_jobs(f, name, "has run", &run.owner, ours),
         (Reason::Runs(holder), Some(ours)) => two_jobs(f, name, "is being run", &holder.owner, ours),
         (Reason::Ran(run), None) => {
@@ -310,6 +307,25 @@ fn two_jobs(f: &mut fmt::Formatter<'_>, name: &str, verb: &str, owner: &Owner, o
     let (theirs, host, ours) = (part(&owner.label), part(&owner.host), safe(ours));
     let question = "two jobs with one name? (one job: give both the same --label)";
     write!(f, "{name:?} {verb} as {theirs} on {host}, not as {ours}: {question}")
+}
+
+/// A lease whose job nobody can be asked to stop: `"deploy" was taken by acquire on ci-7, pid 4713, and nothing renews
+/// it: free in 8m. If that script is dead: redlock release deploy --force`
+fn cannot_end(f: &mut fmt::Formatter<'_>, held: &NamedObstacle) -> fmt::Result {
+    let (name, [holder, others @ ..]) = (&held.name, held.by.holders()) else {
+        return write!(f, "{:?} {}; redlock does not delete it", held.name, held.situation(Duration::ZERO));
+    };
+    let (who, what) = match (holder.owner.host.as_deref(), holder.owner.pid) {
+        (Some(host), pid) => {
+            let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+            (format!("acquire on {}{pid}, and nothing renews it", safe(host)), "script")
+        }
+        (None, _) => (format!("{holder}, which redlock cannot stop"), "program"),
+    };
+    let free = holder.lease.map_or_else(|| "it never expires".to_owned(), |left| format!("free in {}", human(left)));
+    let which = if others.is_empty() { String::new() } else { format!(" --token {}", holder.short_token()) };
+    let release = format!("redlock release {} --force{which}", shell_word(name));
+    write!(f, "{name:?} was taken by {who}: {free}. If that {what} is dead: {release}")
 }
 
 /// The claim in force, its holder, and the claim that was asked for: `"dl" is in use with 3 slots (by deploy@web-3),
@@ -426,6 +442,10 @@ impl NamedObstacle {
             Obstacle::Unknown => return ("is ", "held by another process".to_owned()),
             Obstacle::Reserved(_) => {
                 return ("is ", "free but reserved for the next in line or an earlier holder".to_owned());
+            }
+            Obstacle::Closed(by, left) => {
+                let until = local_minute((unix_time() + *left).saturating_sub(ago)).unwrap_or_else(|| "?".to_owned());
+                return ("is ", format!("closed by {} until {until}", safe(by)));
             }
             Obstacle::OtherType(left) => {
                 let expiry =

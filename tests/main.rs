@@ -36,6 +36,7 @@ mod commands {
     mod seeds;
     mod shared;
     mod status;
+    mod stop;
     mod unread_output;
     mod usage;
     mod wait;
@@ -90,6 +91,7 @@ mod lock {
 /// wrong replies, replies without an end, outages, restarts, broken connections.
 mod nodes {
     mod backlog;
+    mod closed;
     mod cluster;
     mod cuts;
     mod endless;

@@ -2,6 +2,7 @@
 //! in place of clap's tips and usage.
 
 use crate::cli;
+use crate::text::{SHOWN_OF_TOKEN, shell_word};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
@@ -11,10 +12,11 @@ pub(super) const NO_DASHES: &str = "put -- before the command: redlock run NAME 
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
 /// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
-const MEANT: [(&[&str], &str, &str); 36] = [
+const MEANT: [(&[&str], &str, &str); 37] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
     (&[], "force-unlock", "redlock stop NAME ends the job; redlock release NAME --force frees the lock at once"),
+    (&[], "kill cancel revoke end pause close", "redlock stop?"),
     (&[], "refresh", "redlock extend?"),
     (&[], "list ls ps show info get locks", "redlock status?"),
     (&[], "history last", "redlock log?"),
@@ -92,6 +94,9 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     match error.kind() {
         ErrorKind::InvalidSubcommand if has_command => format!("{text}; redlock run NAME -- COMMAND?"),
         // clap's words would show the token.
+        ErrorKind::UnknownArgument if name == "release" && word == "--revoke" => {
+            format!("release has no --revoke; redlock {}", stop_line(words))
+        }
         ErrorKind::UnknownArgument if is_plain && form.contains("--token") => {
             format!("unexpected second argument; a token is written --token T: {form}")
         }
@@ -153,6 +158,21 @@ fn with_one_dash(word: &str, redlock: &Command, command: Option<&Command>) -> Op
         true => Some(format!("long options have two dashes: {long}")),
         false => Some(format!("unexpected argument '{word}' found; {}", meant(&long, redlock, command)?)),
     }
+}
+
+/// The call of `redlock stop` in place of `release --revoke`. A token is cut to as much of it as status shows.
+fn stop_line<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut line: Vec<String> = Vec::new();
+    for word in words.filter(|word| *word != "--revoke") {
+        let is_token = line.last().is_some_and(|last| last == "--token");
+        line.push(match (word, word.strip_prefix("--token=").or(is_token.then_some(word))) {
+            (_, Some(token)) if is_token => token.chars().take(SHOWN_OF_TOKEN).collect(),
+            (_, Some(token)) => format!("--token={}", token.chars().take(SHOWN_OF_TOKEN).collect::<String>()),
+            ("release", None) => "stop".to_owned(),
+            (word, None) => shell_word(word),
+        });
+    }
+    line.join(" ").replace(char::is_control, "?")
 }
 
 /// The usual form of a call: `redlock wait NAME [--timeout D]`.

@@ -14,8 +14,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    FOREVER, LARGEST_NUMBER, duration, lock_name, pattern, period, remembered, signal, token, ttl, wait_time, watch,
-    whole,
+    FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, period, remembered, signal, token, ttl,
+    wait_time, watch, whole,
 };
 
 /// The version, with the commit if `make` built redlock from a repository.
@@ -78,8 +78,8 @@ Exit status:
        has failed
    70  internal error
    74  the result could not be written
-   75  another still holds the lock at the end of the wait, or --newest forbids
-       the run (-E N: N instead; with --once-per see run --help)
+   75  another still holds the lock at the end of the wait, or it is closed, or
+       --newest forbids the run (-E N: N instead; with --once-per see run --help)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
    78  refused; retrying will not help: password, ACL, certificate, sandbox
@@ -122,6 +122,12 @@ pub(crate) enum Command {
     /// Frees the lock. A lock that was re-entered has several holds: each call releases one, and the last frees it. In a job of
     /// `redlock run`, the name and the token can be left out; a job that releases its own lease has lost it, and is stopped.
     Release(ReleaseArgs),
+    /// End another's job, and keep the lock closed
+    ///
+    /// Asks redlock run or --while-pid on the holder's host to stop the job, waits until the job is over, and says who has
+    /// the lock then. Ctrl-C ends only the wait. A lease that nothing renews, such as a script's with acquire, cannot be
+    /// stopped: 75, and nothing is written.
+    Stop(StopArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
     ///
     /// Without a name: every held lock under the prefix. With several names: a table of these locks. A name with a *,
@@ -523,25 +529,38 @@ pub(crate) struct ExtendArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock release NAME (--token T | --revoke | --force) [OPTIONS]")]
+#[command(override_usage = "redlock release NAME (--token T | --force) [OPTIONS]")]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lock: NameArgs,
-    /// The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough
+    /// The token that acquire printed; for --force its first eight characters, which status shows, are enough
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// End another holder's lease safely: its job is stopped first
-    #[arg(long, conflicts_with = "force")]
-    pub(crate) revoke: bool,
-    /// Free the lock now; the holder's job may still be running
+    /// Free the lock now; the holder's job may still be running: redlock stop ends it
     #[arg(long)]
     pub(crate) force: bool,
     /// The exit status of the work, for the log
     ///
     /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT, and a second
     /// one: trap 'exit 130' HUP INT TERM, since after a signal bash runs the first with status 0
-    #[arg(long, value_name = "S", value_parser = whole(0, u8::MAX), conflicts_with_all = ["revoke", "force"])]
+    #[arg(long, value_name = "S", value_parser = whole(0, u8::MAX), conflicts_with = "force")]
     pub(crate) status: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "redlock stop NAME [--token T] [--for D] [OPTIONS]")]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) lock: NameArgs,
+    /// Of several holders, the one whose token begins with T, as status shows it; all stops all of them
+    #[arg(long, value_name = "T", value_parser = token)]
+    pub(crate) token: Option<String>,
+    /// Close the lock for D first: nobody gets it until then
+    ///
+    /// At most 30d; also of a free lock. Who waits keeps its place; calls that do not wait exit with 75, with --once-per
+    /// with 0. 0 opens the lock, from any host, and calls the next in line; no job is stopped then.
+    #[arg(long = "for", value_name = "D", value_parser = hold_time)]
+    pub(crate) closes: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -647,6 +666,7 @@ pub fn command() -> clap::Command {
                 "acquire" => with_common::<AcquireArgs>,
                 "extend" => with_common::<ExtendArgs>,
                 "release" => with_common::<ReleaseArgs>,
+                "stop" => with_common::<StopArgs>,
                 "status" => with_common::<StatusArgs>,
                 "check" => with_common::<CheckArgs>,
                 "forget" => with_common::<ForgetArgs>,
@@ -692,6 +712,7 @@ impl Cli {
         match &self.command {
             Command::Extend(args) => args.lock.name(),
             Command::Release(args) => args.lock.name(),
+            Command::Stop(args) => args.lock.name(),
             Command::Wait(args) => args.lock.name(),
             Command::Forget(args) => args.lock.name(),
             Command::Check(args) => args.locks.one(),

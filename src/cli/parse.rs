@@ -113,11 +113,14 @@ fn check(cli: &Cli) -> Result<(), String> {
     match &cli.command {
         Command::Run(args) => check_run(args),
         Command::Acquire(args) => check_acquire(args),
-        Command::Release(args) => {
-            let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
+        Command::Release(args) => refuse(args.force && is_too_short(args.token.as_deref()), TOO_SHORT),
+        Command::Stop(args) => {
+            refuse(args.lock.name().is_none(), "missing lock name: redlock stop NAME")?;
+            let (token, closes) = (args.token.as_deref(), args.closes);
+            refuse(token != Some("all") && is_too_short(token), TOO_SHORT)?;
             refuse(
-                (args.revoke || args.force) && !shown,
-                "--token is too short to tell whose lease is meant; give the eight characters that status shows",
+                token.is_some() && closes == Some(Duration::ZERO),
+                "--for 0 opens the lock, and stops nobody; leave out --token",
             )
         }
         Command::Status(args) => check_status(args, &cli.common),
@@ -132,6 +135,13 @@ fn check(cli: &Cli) -> Result<(), String> {
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name: redlock wait NAME"),
         _ => Ok(()),
     }
+}
+
+const TOO_SHORT: &str =
+    "--token is too short to tell whose lease is meant; give the eight characters that status shows";
+
+fn is_too_short(token: Option<&str>) -> bool {
+    token.is_some_and(|token| token.chars().count() < SHOWN_OF_TOKEN)
 }
 
 fn refuse(wrong: bool, why: &str) -> Result<(), String> {

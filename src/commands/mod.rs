@@ -11,6 +11,7 @@ mod log;
 mod release;
 mod run;
 mod status;
+mod stop;
 mod wait;
 mod watch;
 
@@ -45,6 +46,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Acquire(args) => acquire::run(args, common),
         Command::Extend(args) => extend::run(args, common),
         Command::Release(args) => release::run(args, common),
+        Command::Stop(args) => stop::run(args, common),
         Command::Status(args) => status::run(args, common),
         Command::Check(args) => check::run(args, common),
         Command::Forget(args) => forget::run(args, common),

@@ -1,4 +1,4 @@
-//! `redlock release`: releases a lease, or ends another's.
+//! `redlock release`: releases a lease, or frees a lock of another.
 
 use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
@@ -6,15 +6,14 @@ use crate::exit::Exit;
 use crate::lock::Lock;
 use crate::output::{self, say};
 
-const TOKENLESS: &str =
-    "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now";
+const TOKENLESS: &str = "missing --token; without it, --force frees the lock now; redlock stop NAME ends another's job";
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let mut lock = lock(&settings, &name, DEFAULT_TTL)?;
-    if args.revoke || args.force {
-        return revoke(lock, &token.unwrap_or_default(), args.force, common);
+    if args.force {
+        return force(lock, &token.unwrap_or_default(), common);
     }
     let left = block_on(async {
         let token = token_of(token, &mut lock, &settings.ancestors, TOKENLESS).await?;
@@ -35,17 +34,17 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(Exit::DONE)
 }
 
-fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyhow::Result<Exit> {
-    let revocation = block_on(lock.revoke(token_prefix, force))?;
+fn force(mut lock: Lock, token_prefix: &str, common: &Common) -> anyhow::Result<Exit> {
+    let revocation = block_on(lock.force(token_prefix))?;
     let name = &lock.name;
-    if revocation.is_free && !revocation.missed.is_empty() {
+    if !revocation.missed.is_empty() {
         let missed = revocation.missed.join(", ");
         let what = if revocation.forgot.is_some() { "the number of --newest" } else { "a lease" };
         say(&format!("{name:?}: some nodes may still have {what} ({missed}); run the command again"));
     }
     let is_json = common.format == Format::Json;
     if is_json || !common.quiet {
-        output::revoked(name, &revocation, is_json)?;
+        output::freed(name, &revocation, is_json)?;
     }
     Ok(Exit::DONE)
 }

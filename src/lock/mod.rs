@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
 //! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
-//! `revoke` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
+//! `revoke`, `stop` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
 
 pub mod history;
 mod lease;
@@ -19,6 +19,7 @@ pub(crate) use history::visits::{Met, Visit};
 pub(crate) use lease::release::Unwritten;
 pub(crate) use lease::renew::{Renewal, Try, renewal_interval};
 pub(crate) use lease::revoke::Revocation;
+pub(crate) use lease::stop::{StopNews, Stopped};
 pub(crate) use lease::traces::UNDO_TIMEOUT;
 pub(crate) use lease::{DEFAULT_TTL, Lease};
 pub(crate) use line::queue::WaitReport;

@@ -12,9 +12,12 @@ type Values = Option<Vec<(String, f64)>>;
 type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
 /// Every metric: a counter if its name ends in `_total`, else a gauge.
-const METRICS: [Metric; 16] = [
+const METRICS: [Metric; 17] = [
     ("held", "1 if the lock is held, or reserved for the next in line; 0 if it is free.", |of| {
-        one(if known(of)?.state == State::Free { 0.0 } else { 1.0 })
+        one(if matches!(known(of)?.state, State::Free | State::Closed) { 0.0 } else { 1.0 })
+    }),
+    ("closed", "1 if nobody gets the lock (redlock stop --for), else 0.", |of| {
+        one(if known(of)?.closed_until.is_some() { 1.0 } else { 0.0 })
     }),
     ("holder_info", "A holder of the lock, as labels.", holder),
     ("holders", "The number of leases on the lock.", |of| one(known(of)?.holder_count as f64)),

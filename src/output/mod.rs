@@ -8,6 +8,7 @@ mod log;
 mod metrics;
 mod page;
 mod picture;
+mod stop;
 mod table;
 
 use crate::cli::{Common, Format, values::LONGEST_NAME};
@@ -16,7 +17,7 @@ use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
 use crate::lock::{Claim, Holder, Lease, Lock, Newest, Revocation, State, Status, Waiter, renewal_interval};
-use crate::sys::clock::{Boot, local_date};
+use crate::sys::clock::{Boot, local_date, local_minute};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{escaped, human, printable, reason, safe, seconds, shell_word};
@@ -32,6 +33,7 @@ pub(crate) use picture::Picture;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::iter::{once, repeat, zip};
 use std::time::Duration;
+pub(crate) use stop::{asked, closed, left_running, stopped};
 pub(crate) use table::{locks, runs};
 
 /// `status` shows at most this many waiters.
@@ -151,32 +153,18 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the result of `--revoke` and `--force`. The text has a line for each holder that the nodes name. If a free
-/// lock has forgotten a number of `--newest`, the text has that number instead. The JSON object has the outcome, and
-/// the longest time that a lease still had.
-pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
+/// Prints the result of `--force`. The text has a line for each holder that the nodes name. If a free lock has forgotten
+/// a number of `--newest`, the text has that number instead. The JSON object has the outcome, and the longest time that
+/// a lease still had.
+pub(crate) fn freed(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
-        let outcome = match revocation {
-            Revocation { forgot: Some(_), .. } => "forgot",
-            Revocation { is_free: true, .. } => "released",
-            _ => "revoked",
-        };
+        let outcome = if revocation.forgot.is_some() { "forgot" } else { "released" };
         return success(name, outcome, None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
     }
     if let Some(newest) = &revocation.forgot {
         return show(&(line(&format!("{name:?}: forgot {newest}")) + "\n"));
     }
-    let message = if revocation.is_free { freed_message } else { revoked_message };
-    show(&revocation.holders.iter().map(|holder| line(&message(name, holder)) + "\n").collect::<String>())
-}
-
-fn revoked_message(name: &str, holder: &Holder) -> String {
-    let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
-    let at_the_latest = holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
-    format!(
-        "revoked {name:?}, held by {holder}: redlock run and --while-pid stop the job{within} and free the lock; any \
-         other lease ends by itself{at_the_latest}; --force frees the lock now"
-    )
+    show(&revocation.holders.iter().map(|holder| line(&freed_message(name, holder)) + "\n").collect::<String>())
 }
 
 fn freed_message(name: &str, holder: &Holder) -> String {
@@ -274,9 +262,14 @@ fn status_text(status: &Status) -> String {
         }
         _ => String::new(),
     };
+    let closed = status.closed_until.and_then(local_minute).zip(status.closed_by.as_deref());
+    let closed = closed.map(|(until, by)| {
+        format!("by {} until {until} (redlock stop {} --for 0 opens it)", safe(by), shell_word(&status.name))
+    });
     let mut rows: Vec<(&str, Option<String>)> =
         holders.iter().flat_map(|holder| holder_rows(holder, status.memory.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
+    rows.push(("closed", closed));
     rows.push(match (status.state, holders, status.lease()) {
         (State::Reserved, _, Some(left)) => {
             ("for", Some(format!("the next in line or an earlier holder, for at most {}", human(left))))

@@ -32,10 +32,10 @@ const LINES: [&str; 28] = [
     "extend backup --token TOKEN --ttl 2h",
     "release backup --token TOKEN",
     "release backup --token TOKEN --status 1",
-    "release backup --revoke --token 00000000",
-    "release backup --revoke --token TOKEN",
+    "stop backup --token 00000000",
     "release backup --force --token TOKEN",
-    "release backup --revoke",
+    "stop backup",
+    "stop backup --for 1h",
     "release backup --force",
 ];
 

@@ -353,14 +353,14 @@ impl Contender<'_> {
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
         while !self.arena.has_lost(HOLD) {
-            self.call("release --revoke", redlock(&["release", "long", "--revoke"]), None, &[0, 69, 75, 77]);
+            self.call("stop", redlock(&["stop", "long"]), None, &[0, 69, 75, 77]);
             std::thread::sleep(Duration::from_millis(500));
         }
     }
 
     fn revoke(&mut self) {
         let name = self.chance.one_of(&["x1", "x2", "slots"]);
-        self.call("release --revoke", redlock(&["release", name, "--revoke"]), None, &[0, 69, 75, 77]);
+        self.call("stop", redlock(&["stop", name, "--token", "all"]), None, &[0, 69, 75, 77]);
     }
 
     fn look(&mut self) {

@@ -159,7 +159,7 @@ impl Scene {
             Way::Signal(signal) => self.running().send(signal),
             Way::MaxRun | Way::MaxRunWell => {}
             Way::Deleted => self.redis.command(&["DEL", "redlock:backup"]),
-            Way::Revoked => _ = redlock(&self.redis, "release -q --revoke backup").stdout(any()).run(),
+            Way::Revoked => _ = redlock(&self.redis, "stop -q backup").stdout(any()).run(),
             Way::Forced => _ = redlock(&self.redis, "release -q --force backup").stdout(any()).run(),
             Way::RedlockKilled => self.running().send(Signal::SIGKILL),
             Way::KeeperKilled => send(self.running().keeper(), Signal::SIGKILL),
@@ -328,7 +328,7 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
         ("redlock release -q backup --token $token --status 3; exit 4", "exited", 3.into(), [0, 1]),
         // The script sleeps, so that its guard asks the server before the script ends.
         ("redlock release -q backup --token $token --status 0; sleep 2", "exited", 0.into(), [1, 0]),
-        ("redlock release -q --revoke backup; sleep 1000", "revoked", Value::Null, [0, 1]),
+        ("redlock stop -q backup & sleep 1000", "revoked", Value::Null, [0, 1]),
         ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),
     ];
     at_once(&rows, |(rest, outcome, status_told, [successes, failures])| {

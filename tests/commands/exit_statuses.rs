@@ -170,7 +170,8 @@ fn s69_what_a_replica_says_is_no_answer() {
         &["extend", "held", "--token", "ours"],
         &["release", "held", "--token", "ours"],
         &["release", "held", "--force"],
-        &["release", "held", "--revoke"],
+        &["stop", "held"],
+        &["stop", "held", "--for", "1h"],
         &["acquire", "held", "--reentrant", "--token", "ours"],
     ];
     // The calls run side by side, since a release is tried for five seconds.

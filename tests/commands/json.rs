@@ -63,8 +63,8 @@ fn a_token_that_does_not_hold_the_lock() {
         let object = failure(&redis.url(), &[command, "backup", "--token", "t"], 77, &holder);
         assert_eq!(object["outcome"], "held-by-other");
     }
-    for how in ["--force", "--revoke"] {
-        let object = failure(&redis.url(), &["release", "backup", how, "--token", "12345678"], 77, &holder);
+    for how in [&["release", "--force"][..], &["stop"]] {
+        let object = failure(&redis.url(), &[how, &["backup", "--token", "12345678"]].concat(), 77, &holder);
         assert_eq!(object["outcome"], "held-by-other");
     }
 }

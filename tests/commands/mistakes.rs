@@ -6,7 +6,7 @@ const HELP: &str =
     "-h, --help and -V run no command; leave them out (a server is given with --redis redis://HOST:PORT/DB)";
 
 /// Command lines that are refused with 64, and their messages. `'X'; …` stands for `unexpected argument 'X' found; …`.
-const LINES: [(&str, &str); 193] = [
+const LINES: [(&str, &str); 198] = [
     // One argument too many.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -19,13 +19,14 @@ const LINES: [(&str, &str); 193] = [
     // Missing names, commands, options and values.
     ("acquire", "missing lock name: redlock acquire NAME"),
     ("wait", "missing lock name: redlock wait NAME"),
+    ("stop", "missing lock name: redlock stop NAME"),
     ("run x", "missing command: redlock run NAME -- COMMAND"),
     ("completions", "missing <SHELL>; redlock completions SHELL"),
     ("acquire --name", "a value is required for '--name <NAME>' but none was supplied"),
     ("extend --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
     ("release --token t", "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN"),
     ("extend x", "missing --token, which acquire printed"),
-    ("release x", "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now"),
+    ("release x", "missing --token; without it, --force frees the lock now; redlock stop NAME ends another's job"),
     ("acquire x --token t", "missing --reentrant; redlock acquire NAME"),
     // An empty token, as a script has it after a failed acquire.
     ("extend x --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
@@ -36,7 +37,14 @@ const LINES: [(&str, &str); 193] = [
     ("acquire x --reentrant --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
     // Combinations that make no sense.
     ("acquire x -E 0", "-E 0 would let a script go on without the lock; it is for run only"),
-    ("release x --revoke --force", "the argument '--revoke' cannot be used with '--force'"),
+    ("release x --revoke", "release has no --revoke; redlock stop x"),
+    ("release --revoke --token 0123456789 x -q", "release has no --revoke; redlock stop --token 01234567 x -q"),
+    (
+        "stop x --token abc",
+        "--token is too short to tell whose lease is meant; give the eight characters that status shows",
+    ),
+    ("stop x --for 0 --token all", "--for 0 opens the lock, and stops nobody; leave out --token"),
+    ("stop x --for 31d", "invalid value '31d' for '--for <D>': the longest is 30 days"),
     ("extend x --name y --token t", "the argument '[NAME]' cannot be used with '--name <NAME>'"),
     ("status x --watch -q", "--watch never ends, so it gives no status; leave out -q"),
     // Options that are cut short, belong to other commands, or do not exist.

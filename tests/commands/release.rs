@@ -1,10 +1,6 @@
-//! `redlock release`: ends the caller's own lease, and with --revoke and --force another's.
+//! `redlock release`: ends the caller's own lease, and with --force another's.
 
-use crate::support::{
-    Redis, SOON, Test, acquire, acquire_for, any, eventually, lapsed, like, loss, message, myself, redlock, release,
-    status,
-};
-use std::time::Duration;
+use crate::support::{Redis, Test, acquire, acquire_for, any, lapsed, like, message, myself, redlock, release, status};
 
 fn releasing(redis: &Redis, name: &str, token: &str) -> Test {
     Test::new(redis).args(["release", "-q", "--name", name, "--token", token])
@@ -100,8 +96,8 @@ fn force_frees_a_foreign_lease_but_not_another_type() {
     redlock(&redis, "release backup --force").stdout(any()).run();
     assert!(!redis.exists("redlock:backup"));
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
-    for how in ["--force", "--revoke"] {
-        let test = redlock(&redis, "release backup").arg(how).status(75);
+    for how in ["release backup --force", "stop backup"] {
+        let test = redlock(&redis, how).status(75);
         let said = "redlock: \"backup\" exists but is not a lock (its key is not a string, and never expires); \
                     redlock does not delete it\n";
         test.stderr(said).run();
@@ -110,14 +106,14 @@ fn force_frees_a_foreign_lease_but_not_another_type() {
 }
 
 #[test]
-fn force_and_revoke_refuse_when_the_holder_has_changed() {
+fn force_and_stop_refuse_when_the_holder_has_changed() {
     let redis = Redis::start();
     let old = acquire(&redis, "backup");
     release(&redis, "backup", &old);
     let new = acquire(&redis, "backup");
-    for how in ["--force", "--revoke"] {
+    for how in ["release backup --force", "stop backup"] {
         for prefix in [&old[..8], &old] {
-            let test = Test::new(&redis).args(["release", "backup", how, "--token", prefix]).status(77);
+            let test = redlock(&redis, how).args(["--token", prefix]).status(77);
             test.stdout(any()).stderr(message(["\"backup\""])).run();
         }
     }
@@ -133,46 +129,4 @@ fn force_ignores_the_token_in_the_environment() {
     let test = redlock(&redis, "release theirs --force").stdout(any());
     test.env("REDLOCK_NAME", "mine").env("REDLOCK_TOKEN", "my-own-token").run();
     assert_ne!(redis.get("redlock:theirs"), Some(theirs));
-}
-
-#[test]
-fn revoke_keeps_the_lock_until_its_lease_runs_out_when_nobody_stops_the_job() {
-    let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "6s");
-    let (user, host) = myself();
-    let said = redlock(&redis, "release backup --revoke").text();
-    assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
-    assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
-    assert_eq!(status(&redis, "backup")["state"], "revoked");
-    redlock(&redis, "acquire -q backup").turned_away().run();
-    redlock(&redis, "status -q backup").status(75).run();
-    redlock(&redis, format!("extend backup --token {token} --ttl 1h")).fails(77, ["\"backup\"", "revoked"]).run();
-    let left = redis.pttl("redlock:backup");
-    assert!(left <= 6_000, "{left}");
-    eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));
-}
-
-#[test]
-fn revoke_stops_the_job_and_then_the_lock_is_free() {
-    let redis = Redis::start();
-    let mut holder = redlock(&redis, "run backup --ttl 6s -- sleep 30").stderr(loss(["revoked"])).status(76).spawn();
-    holder.says(like("redlock: acquired \"backup\" <any>"));
-    assert!(!holder.has_ended());
-    let test = redlock(&redis, "release backup --revoke --format json");
-    let shape = "{\"name\":\"backup\",\"outcome\":\"revoked\",\"holds\":<word>,\"validity_ms\":<word>}\n";
-    test.stdout(like(shape)).run();
-    holder.finish();
-    assert!(!redis.exists("redlock:backup"), "freed as soon as its job has ended");
-    acquire(&redis, "backup");
-}
-
-#[test]
-fn a_job_with_a_long_lease_is_stopped_as_soon_as_release_said() {
-    let redis = Redis::start();
-    let job = redlock(&redis, "run -q backup --ttl 10m -- sh -c").arg("echo ready; exec sleep 60");
-    let job = job.status(76).stderr(loss(["revoked"])).within(Duration::from_secs(25)).spawn();
-    job.prints("ready");
-    let said = "redlock: revoked \"backup\", held by <any>: redlock run and --while-pid stop the job within 10s and free the lock; any other lease ends by itself, in <duration> at the latest; --force frees the lock now\n";
-    redlock(&redis, "release backup --revoke").stdout(like(said)).run();
-    job.finish();
 }

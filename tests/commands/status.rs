@@ -29,7 +29,7 @@ fn a_free_lock() {
     let redis = Redis::start();
     redlock(&redis, "status backup").stdout(when("free", |text| text.contains("free"))).run();
     let expected = json!({
-        "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "limit": null, "holders": [],
+        "name": "backup", "key": "redlock:backup", "state": "free", "closed_until": null, "closed_by": null, "mode": null, "limit": null, "holders": [],
         "holder_count": 0, "waiting": 0, "waiters": [], "last": null, "last_success": null, "last_failure": null,
         "usual_ms": null, "nodes": [{"node": "socket", "answer": "free"}],
     });
@@ -47,7 +47,7 @@ fn a_held_lock_in_the_exact_shape() {
     let token = redlock(&redis, "acquire backup --ttl 25s --label nightly").token();
     let (user, host) = myself();
     let shape = format!(
-        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
+        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"closed_until\":null,\"closed_by\":null,\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
          \"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":1,\"ttl_ms\":25000,\
          \"lease_ms\":<n>,\"renewal_ms\":0}}],\"holder_count\":1,\"waiting\":0,\"waiters\":[],\"last\":null,\"last_success\":null,\"last_failure\":null,\"usual_ms\":null,\

@@ -128,7 +128,7 @@ fn a_lease_that_is_released_by_its_token_ends_that_in_silence() {
 fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
     for (how, why) in [
         ("release -q backup --force", "it was released or deleted on <node>".to_owned()),
-        ("release -q backup --revoke", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
+        ("stop -q backup", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
     ] {
         let redis = Redis::start();
         // Three children: the first ignores SIGTERM and SIGHUP, the second is in another session, the third is stopped.

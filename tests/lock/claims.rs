@@ -285,8 +285,9 @@ fn revoking_ends_all_leases_or_the_one_that_is_named() {
     let prefix = &third[..8];
     redlock(&redis, format!("release backup --force --token {prefix}")).stdout(any()).run();
     assert_eq!(count(&redis), 2);
-    redlock(&redis, format!("release backup --revoke --token {prefix}")).fails(77, ["no lease has that token"]).run();
-    redlock(&redis, "release backup --revoke").stdout(any()).run();
+    redlock(&redis, format!("stop backup --token {prefix}")).fails(77, ["no lease has that token"]).run();
+    redlock(&redis, "stop backup").fails(64, ["has several holders", "--token all"]).run();
+    redlock(&redis, "stop backup --token all").stdout(any()).stderr(any()).run();
     for (job, input) in [(one, one_input), (other, other_input)] {
         job.finish();
         drop(input);
@@ -302,8 +303,8 @@ fn a_prefix_of_several_tokens_names_none_of_them() {
     for token in &tokens {
         redis.command(&["ZADD", "{redlock:backup}:\u{1f}members", "99999999999999", token]);
     }
-    for how in ["--revoke", "--force"] {
-        let test = redlock(&redis, format!("release backup {how} --token aaaaaaaa")).status(64);
+    for how in ["stop backup", "release backup --force"] {
+        let test = redlock(&redis, format!("{how} --token aaaaaaaa")).status(64);
         test.stderr(message(["the tokens of 2 leases on \"backup\" begin with \"aaaaaaaa\""])).run();
     }
     redlock(&redis, format!("release backup --force --token {}", tokens[0])).stdout(any()).run();

@@ -36,6 +36,7 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
         ("find", "prefix=a"),
         ("inspect", "most=10"),
         ("revoke", "by=root"),
+        ("close", "by=root ttl=1000"),
         ("runs", "most=10"),
         ("undo", ""),
     ];

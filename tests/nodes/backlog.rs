@@ -40,7 +40,7 @@ fn every_call_ends_in_time() {
         &["run", "--name", "backup", "--wait", "500ms", "--", "echo", "started"],
         &["extend", "backup", "--token", "t"],
         &["release", "backup", "--token", "t"],
-        &["release", "backup", "--revoke"],
+        &["stop", "backup"],
         &["status", "backup"],
         &["status"],
     ]

@@ -27,7 +27,7 @@ fn commands() -> Vec<Vec<&'static str>> {
         vec!["extend", "backup", "--token", "t"],
         vec!["release", "backup", "--token", "t"],
         vec!["release", "backup", "--force"],
-        vec!["release", "backup", "--revoke"],
+        vec!["stop", "backup"],
         vec!["status", "backup"],
         vec!["status"],
         vec!["wait", "backup", "--timeout", "400ms"],

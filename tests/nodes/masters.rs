@@ -286,7 +286,7 @@ fn a_slow_master_on_which_the_answer_depends_is_waited_for() {
     let slow = Proxy::new(&nodes[0], Mode::Delay(ms(150)));
     let urls = [slow.url(), nodes[1].url(), nodes[2].url()].to_vec();
     let test = |arguments: &[&str]| Test::new(&urls).args(arguments).args(["-q", "--node-timeout", "5s"]);
-    for (number, command) in ["extend", "release", "--revoke", "--force"].into_iter().enumerate() {
+    for (number, command) in ["extend", "release", "--force"].into_iter().enumerate() {
         let name = format!("lock-{number}");
         let token = test(&["acquire", &name]).token();
         let key = format!("redlock:{name}");

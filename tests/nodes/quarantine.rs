@@ -91,7 +91,7 @@ fn without_the_key_it_has_not_answered() {
     unanswered(&["status", "backup", "--token", &token]).stderr(restarted()).run();
     unanswered(&["extend", "backup", "--token", &token]).stderr(restarted()).run();
     unanswered(&["acquire", "--name", "backup", "--reentrant", "--token", &token]).stderr(restarted()).run();
-    unanswered(&["release", "backup", "--revoke"]).stderr(restarted()).run();
+    unanswered(&["stop", "backup"]).stderr(restarted()).run();
     unanswered(&["release", "backup", "--token", &token]).stderr(restarted()).run();
     // Without a quarantine, two nodes that have forgotten the lease are enough to say: not held.
     let sure = |arguments: &[&str]| Test::new(&nodes).args(arguments).stdout(any());

@@ -194,7 +194,7 @@ fn every_end_but_a_success_keeps_its_errors() {
         job.finish();
         is_kept(outcome);
     };
-    job("revoked", &|| _ = redlock(&redis, "release -q --revoke backup").run());
+    job("revoked", &|| _ = redlock(&redis, "stop -q backup").run());
     job("revoked", &|| _ = redlock(&redis, "release -q --force backup").run());
     job("lost", &|| redis.command(&["SET", "redlock:backup", "another", "PX", "1"]));
     // The job succeeds, but the lock is gone before the job's end.

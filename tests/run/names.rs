@@ -162,14 +162,14 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         let test = redlock(&proxies, "run --name b --name a --ttl 3s --wait -- sh -c").arg("exit 7").status(7);
         let waiter = test.stderr(when("it tries four times again", again)).spawn();
         let mut token = is_taken_again(&nodes, None);
-        redlock(&nodes, "release -q a --revoke").run();
+        redlock(&nodes, "stop -q a").run();
         token = is_taken_again(&nodes, Some(&token));
         redlock(&nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
         token = is_taken_again(&nodes, Some(&token));
         // Another waiter stands in line for `a`, and gets the lock first.
         let next = redlock(&nodes, "run a --wait -q -- true").spawn();
         queues(&nodes[0], "a");
-        redlock(&nodes, "release -q a --revoke").run();
+        redlock(&nodes, "stop -q a").run();
         next.finish();
         token = is_taken_again(&nodes, Some(&token));
         // The outage lasts longer than the ttl.

@@ -190,7 +190,7 @@ fn kill_after_counts_from_the_signal_of_redlock_too_and_may_be_longer_than_the_t
     let test = run(&redis, ["--ttl", "6s", "--kill-after", "3s", "--", "sh", "-c", deaf]);
     let job = test.status(76).stderr(lost("it was revoked by <any>")).ready();
     let watched = Watched::new(&job.job());
-    let revoker = redlock(&redis, "release backup --revoke").stdout(any()).stderr(any()).spawn();
+    let revoker = redlock(&redis, "stop backup").stdout(any()).stderr(any()).spawn();
     job.prints("term");
     let start = std::time::Instant::now();
     assert!(watched.all_end(SOON));

@@ -376,10 +376,10 @@ fn is_explained(answers: &Answers<Answer>) -> bool {
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
-/// True if the node refuses because of others: holders or waiters.
+/// True if the node refuses because of others: holders, waiters, or whoever has closed the lock.
 fn is_held(take: &Answer) -> bool {
-    use Outcome::{Held, OtherClaim, Reserved, Taken};
-    matches!(take.outcome, Held | Reserved | OtherClaim | Taken)
+    use Outcome::{Closed, Held, OtherClaim, Reserved, Taken};
+    matches!(take.outcome, Held | Reserved | OtherClaim | Taken | Closed)
 }
 
 fn is_granted(take: &Answer) -> bool {

@@ -8,6 +8,7 @@ mod forget;
 pub(super) mod release;
 pub(super) mod renew;
 pub(super) mod revoke;
+pub(super) mod stop;
 pub(super) mod traces;
 
 use crate::lock::Request;

@@ -1,4 +1,4 @@
-//! Ends the leases of others: safely, or at once.
+//! Ends the leases of others at once.
 
 use crate::error::{Error, NotOurs};
 use crate::lock::history::run::signature;
@@ -16,9 +16,6 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// True if the leases have ended. If false, the leases can no longer be extended: each lease ends when its redlock
-    /// has stopped the job, at the latest when the lease runs out.
-    pub(crate) is_free: bool,
     /// The number of `--newest` that a free lock has forgotten; none if the lock was not free.
     pub(crate) forgot: Option<Newest>,
     /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
@@ -26,30 +23,29 @@ pub(crate) struct Revocation {
 }
 
 impl Lock {
-    /// Ends the leases of others: safely, or at once with `force`. With an empty `token_prefix`, ends all leases; else
+    /// Ends the leases of others, though their jobs may still run. With an empty `token_prefix`, ends all leases; else
     /// the only lease whose token begins with the prefix. A lease does not count if only a minority of nodes has it.
-    /// With `force` and an empty prefix, a free lock forgets its number of `--newest`.
+    /// With an empty prefix, a free lock forgets its number of `--newest`.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if there is no such lease, and no number to forget; [`Error::Usage`] if several tokens begin
     /// with `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
-    pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
-        let mut status = self.inspect(View::REVOCATION, None).await?;
+    pub(crate) async fn force(&mut self, token_prefix: &str) -> Result<Revocation, Error> {
+        let mut status = self.inspect(View::STOP, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }
-        let forgets = status.state == State::Free && force && token_prefix.is_empty();
-        if matches!(status.state, State::Free | State::Reserved) && !forgets {
+        let forgets = matches!(status.state, State::Free | State::Closed) && token_prefix.is_empty();
+        if matches!(status.state, State::Free | State::Reserved | State::Closed) && !forgets {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let token = self.token_to_revoke(token_prefix, &status).await?;
-        let mut args =
-            Args::default().with("by", signature(&user_at_host())).flag("force", force).flag("free", forgets);
+        let mut args = Args::default().with("by", signature(&user_at_host())).flag("force", true).flag("free", forgets);
         if let Some(token) = token {
             args = args.with_bytes("token", &token);
         }
         let call = self.call(&scripts::REVOKE, args);
-        let is_done = |answer: &Answer| matches!(answer.outcome, Outcome::Revoked | Outcome::Released);
+        let is_done = |answer: &Answer| answer.outcome == Outcome::Released;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
@@ -60,16 +56,13 @@ impl Lock {
             return self.forgotten(&answers, missed);
         }
         // In order of importance: the result is the first of these outcomes that any node has answered.
-        let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
+        let telling = [Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         };
         match word {
-            Outcome::Revoked | Outcome::Released => {
-                let is_free = word == Outcome::Released;
-                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot: None, missed })
-            }
+            Outcome::Released => Ok(Revocation { holders: by.holders().to_vec(), forgot: None, missed }),
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
@@ -80,7 +73,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::Usage`] if several tokens begin with `prefix`, and [`Error::NoQuorum`].
-    async fn token_to_revoke(&mut self, prefix: &str, status: &Status) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn token_to_revoke(&mut self, prefix: &str, status: &Status) -> Result<Option<Vec<u8>>, Error> {
         let holders = status.holders();
         let mut tokens = match holders {
             _ if !prefix.is_empty() && status.is_cut() => self.find(prefix).await?,
@@ -107,7 +100,7 @@ impl Lock {
         let forgot = Newest::largest(answers).ok_or_else(|| self.not_ours("", NotOurs::NoneToRevoke))?;
         let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
         missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
-        Ok(Revocation { holders: Vec::new(), is_free: true, forgot: Some(forgot), missed })
+        Ok(Revocation { holders: Vec::new(), forgot: Some(forgot), missed })
     }
 
     /// The tokens that begin with `prefix`, for a lock that has too many holders to list.

@@ -5,15 +5,17 @@
 -- Answers: free (waiting: how many wait, clock in ms, node: uptime and run_id, see keys.lua),
 --      reserved (left: ms until the reservation ends, waiting, clock, node), held (holders, each with holds: how many
 --      holds the lease has; waiting, clock)
+--      If the lock is closed, each answer has: closed (who closed it), closed_left (ms until it opens).
 --      With ARG.waiters each answer has: waiters (the first in line, as name, ticket, name, ticket, ...), listening
 --      (for each of these waiters 1 if it listens, 0 if not; nil if PUBSUB is refused).
--- Cost: 7 calls.
+-- Cost: 8 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))
 if claim and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
 fields.waiting = redis.call('ZCARD', Q)
 fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
-fields.clock = ms
+fields.clock, fields.closed = ms, redis.call('GET', CLOSED)
+fields.closed_left = fields.closed and redis.call('PTTL', CLOSED)
 
 local function listening(waiters)
   local channels, counts = {}, {}

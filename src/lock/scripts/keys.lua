@@ -23,6 +23,7 @@
 -- has gone (build.rs).
 --   log (list: the runs, the run that began last in front), runs (hash): see log.lua in the folder history
 --   visits (sorted set): see visits.lua there
+--   closed (string: who closed the lock; expires when it opens): see close.lua
 -- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- The usual names stand in the table from the start, since a table that grows is built anew at each doubling.
@@ -31,7 +32,7 @@ local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, us
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 -- All other names begin with BASE.
 local BASE = string.sub(L, 1, -#'lease' - 1)
-local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+local LOG, RUNS, CLOSED = BASE .. 'log', BASE .. 'runs', BASE .. 'closed'
 
 -- How long keys outlive their last use (ms). QUEUE_MS is for the queue. FENCE_MS is for the fencing counters and the
 -- largest number of --newest. LOG_MS, 101 days, is for the log, RUNS and the visits: a grant renews their expiry if fewer

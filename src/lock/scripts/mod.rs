@@ -21,6 +21,7 @@ script!(RECREATE, "recreate");
 script!(FENCE, "fence");
 script!(RELEASE, "release");
 script!(REVOKE, "revoke");
+script!(CLOSE, "close");
 script!(FIND, "find");
 script!(HOLDS, "holds");
 script!(INSPECT, "inspect");

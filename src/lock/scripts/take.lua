@@ -1,5 +1,5 @@
--- Grants a lease, unless a holder, a reservation, an earlier waiter or a quarantine is in the way. If the answer is
--- held, reserved or quarantined, a caller that waits is put in line.
+-- Grants a lease, unless a holder, a reservation, an earlier waiter or a quarantine is in the way, or the lock is
+-- closed (close.lua). If the answer is held, reserved, quarantined or closed, a caller that waits is put in line.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970, for the fencing token; nil: a missing counter is 0),
 --      host, pid, user, label, quarantine (s; nil: off), waiter (the caller's name in line; nil: the caller does not
 --      wait), ticket (the caller's ticket; nil: the server gives a ticket), slot (the slot to grant, with several
@@ -20,6 +20,7 @@
 --      keys.lua),
 --      taken (ARG.slot is taken; free: other slots, longest, node), held (holders, node, position),
 --      reserved (left: ms until the reservation ends, longest, node, position), quarantined (longest, node, position),
+--      closed (left: ms until it opens, closed: who closed it, longest, node, position),
 --      other-claim (the holders have a claim of another kind; holders, node),
 --      ran (a run has succeeded within ARG.once; success: this run, clock in ms),
 --      tried (ARG.tries runs have begun within ARG.once; tries: how many, first: the beginning of the first, last: the run
@@ -27,7 +28,7 @@
 --      node)
 --      position: rank and ticket of the waiter, queued (given if this call has put the waiter in line). There is no
 --      position if the caller does not wait, or if K is a key of another type.
--- Reads K, R, Q, S, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K, L, F,
+-- Reads K, R, Q, S, CLOSED, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K, L, F,
 -- LOG and VISITS (for a member M, P, S and the member's record). A refusal writes VISITS. A grant or a refusal may write
 -- Q, R and NEWEST.
 -- Cost: 18 calls for an exclusive lock that was never taken before, 13 for one whose last caller was the same host.
@@ -42,7 +43,7 @@ local least, list, call_others = 0, nil, nil
 -- line, and no counter of slots.
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
-if not is_plain or redis.call('EXISTS', R, Q, S) > 0 then
+if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
   -- include line, lease, once
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
   local superseded, raise_newest
@@ -149,6 +150,10 @@ if not is_plain or redis.call('EXISTS', R, Q, S) > 0 then
       note_visit('3')
       return turned_away('tried', tried)
     end
+    -- Nobody enters a closed lock, not even the waiter that was called: it gives the call back, and keeps its place.
+    local closed = redis.call('GET', CLOSED)
+    if closed and me and redis.call('GET', R) == me then redis.call('DEL', R) end
+    if closed then return refused('closed', {left = redis.call('PTTL', CLOSED), closed = closed}) end
     if value ~= false and claim ~= ARG.claim then
       local is_other = value ~= nil and (limit or claim and claim ~= 'shared')
       if not is_other then return refused('held', holders(10)) end

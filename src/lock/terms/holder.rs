@@ -60,6 +60,8 @@ pub(crate) enum Obstacle {
     /// The lock has room, but is reserved: for a waiter, or for the holder that had the lock before a restart. The
     /// field is the rest of the reservation; none if the rest is not known.
     Reserved(Option<Duration>),
+    /// Nobody gets the lock: this user (`root@ops`) has closed it, for this long.
+    Closed(String, Duration),
     #[default]
     Unknown,
 }
@@ -134,6 +136,11 @@ impl Holder {
         self.owner.host.is_some()
     }
 
+    /// True if nothing renews the lease that could stop a job: it is another library's, or of a plain `acquire`.
+    pub(crate) fn cannot_be_stopped(&self) -> bool {
+        !self.has_record() || self.renewal == Some(Duration::ZERO)
+    }
+
     /// The part of the token that may be shown, safe for a terminal.
     pub(crate) fn short_token(&self) -> String {
         escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
@@ -191,6 +198,12 @@ impl Obstacle {
         Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }
 
+    /// The closure that this answer tells; None if the lock is open. `left`: the field with the time until it opens.
+    pub(in crate::lock) fn closed(answer: &Reply, left: &str) -> Option<Obstacle> {
+        let by = answer.get("closed").as_text()?.chars().take(100).collect();
+        Some(Obstacle::Closed(by, answer.get(left).as_time()?))
+    }
+
     /// The named holders; empty for another obstacle.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
@@ -230,6 +243,7 @@ impl Obstacle {
                 next.or_else(|| holders.iter().filter_map(|holder| holder.lease).min())
             }
             Obstacle::OtherType(left) | Obstacle::Reserved(left) => *left,
+            Obstacle::Closed(_, left) => Some(*left),
             Obstacle::Unknown => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
 use crate::lock::view::status::{State, Status, View, combine};
 use crate::lock::wire::answer::Answer;
-use crate::lock::wire::keys::{Keys, LOG, SEPARATOR, glob_escaped, remembered};
+use crate::lock::wire::keys::{CLOSED, Keys, LOG, SEPARATOR, glob_escaped, lock_of};
 use crate::lock::wire::locks::{BatchQuery, Locks};
 use crate::redis::{Call, Fault};
 use crate::sys::clock::Boot;
@@ -83,7 +83,7 @@ impl Missing {
 
 impl Locks {
     /// Gives the selected locks to `show`, ordered by name. A lock that is named without a `*` is always shown. A `*`
-    /// finds taken locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
+    /// finds taken and closed locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
     /// finds only locks with redlock's owner record, since the database may have keys that are no locks.
     ///
     /// Errors about single locks, and errors of `show`, go into the result. There may be very many locks, so only the
@@ -105,9 +105,9 @@ impl Locks {
         }
         let mut batch = BatchQuery::of(self);
         let mut keys = batch.held_keys(selection).await?;
-        if free {
-            keys.extend(batch.remembered_keys(selection).await?);
-        }
+        // `[lc]*` finds both keys in one scan, and a few others, which `lock_of` leaves out.
+        let (pattern, parts) = if free { ("[lc]*", &[LOG, CLOSED][..]) } else { (CLOSED, &[CLOSED][..]) };
+        keys.extend(batch.keys_with(selection, pattern, parts).await?);
         if keys.is_empty() {
             // No lock was found, but redlock asks about one lock all the same. A replica answers SCAN like a primary.
             // Only the answer about a lock shows that the node is a replica.
@@ -148,7 +148,7 @@ impl Locks {
         let mut first_started = None;
         let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
         if !batch.locks.nodes.are_unused() {
-            keys = batch.remembered_keys(selection).await?;
+            keys = batch.keys_with(selection, LOG, &[LOG]).await?;
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -193,7 +193,7 @@ impl Locks {
             return Some(name.to_owned());
         }
         let mut batch = BatchQuery::of(self);
-        let known = batch.remembered_keys(Selection { prefix, names: &[] });
+        let known = batch.keys_with(Selection { prefix, names: &[] }, LOG, &[LOG]);
         let known = within(Boot::now() + LOOK_FOR_NAMES, known).await?.ok()?;
         let distance = |known: &str| osa_distance(&name.to_lowercase(), &known.to_lowercase());
         let known = known.iter().map(|key| &key[prefix.len()..]);
@@ -228,8 +228,14 @@ impl BatchQuery<'_> {
         Ok(keys)
     }
 
-    /// The keys of the locks that remember runs and that a pattern selects.
-    async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+    /// The keys of the locks that a pattern selects, and that have one of these parts (see keys.rs). The parts match
+    /// `part`.
+    async fn keys_with(
+        &mut self,
+        selection: Selection<'_>,
+        part: &str,
+        parts: &[&str],
+    ) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
             return Ok(BTreeSet::new());
@@ -238,8 +244,8 @@ impl BatchQuery<'_> {
             let name = key.strip_prefix(selection.prefix);
             name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
         };
-        let lock_of = |key: String| remembered(&key).filter(is_meant);
-        self.matching(&format!("{{*{SEPARATOR}{LOG}"), lock_of).await
+        let lock_of = |key: String| lock_of(&key, parts).filter(is_meant);
+        self.matching(&format!("{{*{SEPARATOR}{part}"), lock_of).await
     }
 
     /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock

@@ -3,7 +3,7 @@
 use crate::error::{Error, NamedObstacle};
 use crate::lock::history::memory::{Memory, RunQuery};
 use crate::lock::terms::claim::Claim;
-use crate::lock::terms::holder::{Holder, Leases, Obstacle, leases};
+use crate::lock::terms::holder::{Holder, Leases, Obstacle, date, leases};
 use crate::lock::terms::token;
 use crate::lock::terms::waiter::Waiter;
 use crate::lock::votes::quorum::{middle, quorum};
@@ -12,6 +12,7 @@ use crate::lock::wire::fields::Args;
 use crate::lock::wire::locks::BatchQuery;
 use crate::lock::{Lock, Run, scripts};
 use crate::redis::{Answers, Fault};
+use crate::text::first_of;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::fmt;
@@ -36,8 +37,8 @@ pub(crate) struct View {
 impl View {
     /// The state, and one holder.
     pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None, bytes: Some(BYTES) };
-    /// The state, and one holder with its whole token: a revocation has to name the lease by the whole token.
-    pub(in crate::lock) const REVOCATION: View = View { bytes: None, ..View::STATE };
+    /// The holders with their whole tokens, by which a revocation names a lease; and whether any run is known.
+    pub(in crate::lock) const STOP: View = View { runs: Some(RunQuery::LAST), bytes: None, ..View::MESSAGE };
     /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
     /// The parts for a row of a table.
@@ -79,6 +80,8 @@ pub(crate) enum State {
     Reserved,
     /// The holder cannot extend the lease any more.
     Revoked,
+    /// Nobody holds the lock, and nobody gets it until it opens.
+    Closed,
     /// Another program wrote the key, perhaps for something other than a lock.
     Foreign,
     /// Too few nodes answered to tell.
@@ -89,7 +92,7 @@ pub(crate) enum State {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NodeAnswer {
     pub(crate) node: String,
-    /// One word: free, held, foreign, error, or unknown. Unknown: the node was started too recently to know.
+    /// One word: free, closed, held, foreign, error, or unknown. Unknown: the node was started too recently to know.
     pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
@@ -98,7 +101,9 @@ pub(crate) struct NodeAnswer {
 impl NodeAnswer {
     fn of(node: String, answer: Result<&Answer, &Fault>) -> NodeAnswer {
         let (answer, detail) = match answer {
-            Ok(Answer { by: None | Some(Obstacle::Reserved(_)), .. }) => ("free", None),
+            Ok(Answer { by: None | Some(Obstacle::Reserved(_)), fields, .. }) => {
+                (if fields.has("closed") { "closed" } else { "free" }, None)
+            }
             Ok(Answer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
             Ok(_) => ("foreign", None),
             Err(fault @ Fault::Quarantined { .. }) => ("unknown", Some(fault.to_string())),
@@ -114,6 +119,11 @@ pub(crate) struct Status {
     pub(crate) name: String,
     pub(crate) key: String,
     pub(crate) state: State,
+    /// The time (since 1970, by the server's clock) at which the lock opens, and the user who has closed it; none if
+    /// anybody may get the lock. Somebody may still hold a closed lock.
+    #[serde(serialize_with = "date")]
+    pub(crate) closed_until: Option<Duration>,
+    pub(crate) closed_by: Option<String>,
     /// The claim of the holders; none if no holder is known, or redlock did not write the key.
     pub(crate) mode: Option<Claim>,
     /// The number of slots, if the lock has slots.
@@ -156,6 +166,13 @@ impl Status {
         self.by.as_ref().map_or(&[], Obstacle::holders)
     }
 
+    /// The refusal to stop one of several holders that the caller has not named.
+    pub(in crate::lock) fn several(&self) -> String {
+        let named = self.holders().iter().map(|holder| format!("{} (--token {})", holder, holder.short_token()));
+        let all = first_of(named, usize::MAX, self.holder_count);
+        format!("{:?} has several holders: {all}; give the --token of one, or --token all", self.name)
+    }
+
     /// True if the lock has more holders than are named.
     pub(in crate::lock) fn is_cut(&self) -> bool {
         matches!(&self.by, Some(Obstacle::Leases(leases)) if leases.count > leases.holders.len() as u64)
@@ -183,7 +200,7 @@ impl Status {
             _ if self.never_expires() => 1,
             State::Revoked => 2,
             _ if has_failed => 3,
-            State::Held | State::Foreign => 4,
+            State::Held | State::Foreign | State::Closed => 4,
             State::Reserved | State::Free => 5,
         };
         let held = self.holders().iter().filter_map(|holder| holder.held).max();
@@ -283,12 +300,27 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let (reserved, reserved_left) = named(|by| matches!(by, Obstacle::Reserved(_)));
     let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types);
     let mode = in_force.iter().find(|holder| holder.has_record()).map(|holder| holder.claim);
+    // As for a take, a node that is silent may be closed.
+    let closed: Vec<&Answer> = known.iter().copied().filter(|answer| answer.fields.has("closed")).collect();
+    let closed = closed
+        .iter()
+        .max_by_key(|answer| answer.get("closed_left").as_time())
+        .filter(|_| closed.len() + silent >= needed);
+    let closure = closed.and_then(|answer| Obstacle::closed(&answer.fields, "closed_left"));
+    let closed_until =
+        closed.and_then(|answer| Some(answer.get("clock").as_time()? + answer.get("closed_left").as_time()?));
+    let closed_by = match &closure {
+        Some(Obstacle::Closed(by, _)) => Some(by.clone()),
+        _ => None,
+    };
     let (state, by) = if !in_force.is_empty() {
         (State::of(&in_force), Some(Obstacle::Leases(Leases { holders: in_force, count, next: None })))
     } else if other_types >= needed {
         (State::Foreign, Some(Obstacle::OtherType(other_left)))
     } else if most + silent >= needed || known.len() < needed {
         (State::Unknown, Some(Obstacle::Unknown))
+    } else if closure.is_some() {
+        (State::Closed, closure)
     } else if reserved >= needed {
         (State::Reserved, Some(Obstacle::Reserved(reserved_left)))
     } else {
@@ -309,6 +341,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         name: name.to_owned(),
         key: key.to_owned(),
         state,
+        closed_until,
+        closed_by,
         mode,
         limit: mode.and_then(Claim::limit),
         by,

@@ -23,6 +23,8 @@ pub(in crate::lock) enum Outcome {
     /// The node is in quarantine: it may have forgotten a lease. The node shows either no lease, or only members beside
     /// which the request's claim fits.
     Quarantined,
+    /// Somebody has closed the lock.
+    Closed,
     /// With `once_per`: a recent run has succeeded.
     Ran,
     /// With `tries`: as many runs have begun.
@@ -114,6 +116,7 @@ impl FromReply for Answer {
         let (uptime, run_id) = reply.node();
         let by = match outcome {
             Outcome::Reserved => Some(Obstacle::Reserved(reply.get("left").as_time())),
+            Outcome::Closed => Obstacle::closed(reply, "left"),
             _ => reply.has("holders").then(|| Obstacle::read(reply)),
         };
         let longest = by.as_ref().and_then(|by| by.holders().iter().map(Holder::longest).max());

@@ -97,7 +97,8 @@ impl Lock {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
 
-    /// The error for a call that gives up. With `--once-per` the call has nothing to do if a run of its period goes on.
+    /// The error for a call that gives up. With `--once-per` the call has nothing to do if a run of its period goes on, or the
+    /// lock is closed.
     /// `is_first`: true if nobody stood in line before this call; then it is this call that reports the holder.
     pub(in crate::lock) fn gives_up(
         &self,
@@ -106,6 +107,10 @@ impl Lock {
         waited: Option<Duration>,
         is_first: bool,
     ) -> Error {
+        if let (Obstacle::Closed(..), Some(_)) = (by, request.once_per) {
+            let by = Box::new(Reason::Closed(self.held_by(by.clone())));
+            return Error::NotNeeded { name: self.name.clone(), by, unlike: None };
+        }
         if let Some(holder) = request.same_period(by) {
             let unlike = request.unlike(&holder.owner.label, holder.has_label);
             let by = Box::new(Reason::Runs(holder.clone()));

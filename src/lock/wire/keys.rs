@@ -11,7 +11,7 @@ pub(in crate::lock) const SEPARATOR: char = '\u{1f}';
 /// first [`NAMED`] of these keys, in the order that the scripts expect. The scripts make the remaining keys from BASE
 /// (keys.lua). A longer request would not fit into the 16 kB that a server reads after its client has gone: see
 /// scripts.rs.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 13] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
     ("queue", "zset"),      // The waiters, by ticket.
@@ -24,12 +24,15 @@ const PARTS: [(&str, &str); 12] = [
     ("runs", "hash"),       // The last success, the last failure, and counts.
     ("newest", "string"),   // The largest number of --newest.
     ("visits", "zset"),     // The hosts that came, by the time at which they came.
+    (CLOSED, "string"),     // Who closed the lock; it opens when this key expires.
 ];
 /// A request lists this many of [`PARTS`]: the first ones.
 const NAMED: usize = 8;
 
 /// A lock remembers runs if it has this key.
 pub(in crate::lock) const LOG: &str = "log";
+/// A lock with this key is closed.
+pub(in crate::lock) const CLOSED: &str = "closed";
 
 /// The keys and the channels of one lock. In a Cluster, all of them are in one hash slot.
 #[derive(Clone, Debug)]
@@ -72,12 +75,12 @@ impl Keys {
     }
 }
 
-/// The lock to whose memory this key belongs; none for any other key.
-pub(in crate::lock) fn remembered(key: &str) -> Option<String> {
+/// The lock to which this key belongs, if it is one of these `parts` of a lock; none for any other key.
+pub(in crate::lock) fn lock_of(key: &str, parts: &[&str]) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
     let without = front.strip_prefix('{').and_then(|front| front.strip_suffix("}:"));
-    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| part == LOG);
+    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| parts.contains(&part));
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
@@ -120,8 +123,8 @@ mod tests {
             assert!(fits_one_slot(lock));
             let slot = hash_tag(lock).unwrap_or(lock);
             let keys = Keys::of(lock);
-            assert_eq!(remembered(&format!("{}{LOG}", keys.base)).as_deref(), Some(lock));
-            assert_eq!(remembered(&keys.all()[1]), None);
+            assert_eq!(lock_of(&format!("{}{LOG}", keys.base), &[LOG]).as_deref(), Some(lock));
+            assert_eq!(lock_of(&keys.all()[1], &[LOG, CLOSED]), None);
             for key in &keys.all()[1..] {
                 assert_eq!(hash_tag(key), Some(slot), "{key:?}");
             }

@@ -82,9 +82,11 @@ const ALL_OF_IT: &str = "
     wait $watcher
     token=$(redlock acquire --name acl --wait 10s)
     redlock release acl --force
-    token=$(redlock acquire --name acl)
-    redlock release acl --revoke
-    redlock release acl --token $token
+    redlock run acl -- sleep 60 & job=$!
+    until redlock status acl | grep held; do sleep 0.05; done
+    redlock stop acl --for 1h
+    ! wait $job
+    redlock stop acl --for 0
     ! redlock run --name acl --wait 10s -- redlock run --name acl --wait 100ms -- true
     redlock run --name '{tag}:acl' --wait -- true
     for shape in --shared '--slots 2'; do

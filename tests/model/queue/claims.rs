@@ -10,18 +10,18 @@ use Claim::{Exclusive, Older, OneOfTwo, Shared, TheOnlyOne};
 
 /// The claims of the three waiters, then the claim of the holder that never waits. Waiters in line from the start stand
 /// in the order of this list.
-type Mix = [Claim; OTHER + 1];
+pub(super) type Mix = [Claim; OTHER + 1];
 
-const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
+pub(super) const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
 const READERS_BEFORE_A_WRITER: Mix = [Shared, Shared, Exclusive, Exclusive];
 const WRITERS: Mix = [Exclusive, Exclusive, Shared, Shared];
 const OLDER_WRITER: Mix = [Older, Shared, Shared, Shared];
 const OLDER_HOLDER: Mix = [Shared, Shared, Older, Older];
-const SLOTS: Mix = [OneOfTwo; OTHER + 1];
+pub(super) const SLOTS: Mix = [OneOfTwo; OTHER + 1];
 const SLOTS_AND_OLDER: Mix = [OneOfTwo, Older, OneOfTwo, OneOfTwo];
 const SLOTS_AND_WRITER: Mix = [OneOfTwo, Exclusive, OneOfTwo, OneOfTwo];
 const SLOTS_AND_OTHERS: Mix = [OneOfTwo, TheOnlyOne, OneOfTwo, OneOfTwo];
-const ALL_SHAPES: Mix = [OneOfTwo, Shared, Exclusive, Exclusive];
+pub(super) const ALL_SHAPES: Mix = [OneOfTwo, Shared, Exclusive, Exclusive];
 const MIXES: [Mix; 10] = [
     READERS_BEHIND_A_WRITER,
     READERS_BEFORE_A_WRITER,
@@ -38,7 +38,7 @@ const MIXES: [Mix; 10] = [
 /// These bounds with the claims of `mix`. If the last waiter and the holder that never waits both have a shared claim,
 /// or both want one of L slots, both have the lock from the start. In that case, at most two waiters are in line from
 /// the start.
-fn with(mix: Mix, bounds: Bounds) -> Bounds {
+pub(super) fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
     let in_line = bounds.in_line.min(OTHER as u8 - holders);

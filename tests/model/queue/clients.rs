@@ -5,7 +5,7 @@
 
 use super::node::Answer;
 use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, State, WAITERS};
-use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
+use super::{AFTER_FAILURE, Bounds, CAME_BACK, CLOSED, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
 /// A function that collects the steps that may come next. A step changes the state, or returns what has gone wrong.
@@ -14,8 +14,8 @@ type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 impl Bounds {
     pub(super) fn start(&self) -> State {
         let &Bounds { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, .. } = self;
-        let &Bounds { cuts, lates, refusals, .. } = self;
-        let rest = Rest { cuts, lates, refusals, ..Rest::default() };
+        let &Bounds { cuts, lates, refusals, closes, .. } = self;
+        let rest = Rest { cuts, lates, refusals, closes, ..Rest::default() };
         let rest = Rest { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, ..rest };
         let mut state = State { rest, ..State::default() };
         for (index, client) in state.clients.iter_mut().enumerate() {
@@ -54,6 +54,7 @@ impl Bounds {
             return Err(FREE_TOO_LONG);
         }
         self.let_leases_pass(state);
+        state.rest.closed = state.rest.closed.saturating_sub(1);
         if state.rest.reservation > 0 && !self.is(Without::ReservationEnds) {
             state.rest.reservation -= 1;
             if state.rest.reservation == 0 {
@@ -425,6 +426,16 @@ impl Bounds {
                 (next.clients[OTHER].claim, next.clients[OTHER].number) = (self.passer_by, self.passer_by_number);
                 self.take(next, OTHER, None, false).map(|_| ())
             });
+        }
+        if state.rest.closes > 0 && state.rest.closed == 0 {
+            also(&|next| {
+                next.rest.closes -= 1;
+                next.rest.closed = CLOSED;
+                Ok(())
+            });
+        }
+        if state.rest.closed > 0 {
+            also(&|next| self.open(next));
         }
         if state.rest.foreign > 0 && state.rest.key == Key::Free {
             also(&|next| {

@@ -29,13 +29,15 @@
 //!   superseded before that;
 //! * after a client has left the line or released the lock, no lease, place in line or reservation of the client stays;
 //! * no mark stays in the lock's key without a member. No list of members without a mark outlives its last lease;
-//! * no lease that `release --force` has deleted comes back.
+//! * no lease that `release --force` has deleted comes back;
+//! * nothing is granted while the lock is closed (`redlock stop --for`), and nobody waits for ever once it is open.
 
 use super::search::{self, Checked, MOST, Space, bounds, search};
 use state::{Claim, OTHER, State};
 
 mod claims;
 mod clients;
+mod closed;
 mod newest;
 mod node;
 mod state;
@@ -47,6 +49,8 @@ const TTL: u8 = 3;
 const RESERVED: u8 = 2;
 /// The first in line looks after this many ticks without a call. In redlock it is 400 ms.
 const FIRST_LOOKS: u8 = 1;
+/// For how long the lock is closed, in ticks.
+const CLOSED: u8 = 2;
 /// The waiter at rank r (1 or more) looks after `OTHERS_LOOK * (r + 1)` ticks. In redlock it is r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
 /// After a TAKE whose answer was lost, the waiter waits for this many ticks before it sends the next TAKE.
@@ -153,6 +157,18 @@ enum Without {
     Peers,
     /// With `--newest`, a waiter that is superseded sends LEAVE.
     SupersededLeaves,
+    /// A closed lock is granted to no client.
+    Closed,
+    /// A closed lock is not granted to a called waiter either.
+    ClosedToCalled,
+    /// A called waiter that meets a closed lock gives the call back: whoever opens the lock can call again.
+    ClosedEndsCall,
+    /// A waiter that meets a closed lock stands in line.
+    ClosedKeepsPlace,
+    /// Whoever opens the lock calls the next waiter.
+    OpeningCalls,
+    /// A waiter that meets a closed lock looks when the lock opens by itself.
+    LookAtOpening,
 }
 
 bounds! {
@@ -197,6 +213,8 @@ bounds! {
         /// How often the node may refuse a TAKE for a quarantine, or for the recent success of a run. This happens only
         /// to a waiter whose earlier try still has a lease.
         refusals: u8 = 0,
+        /// How often somebody may close the lock, for [`CLOSED`] ticks. Without clocks somebody opens it again.
+        closes: u8 = 0,
         /// True: a waiter that has left the line, or has released the lock, may come again once.
         again: bool = false,
         /// The claims of the three waiters, then the claim of the holder that never waits.
@@ -217,6 +235,7 @@ const LOST: &str = "a lost wake-up";
 const FREE_TOO_LONG: &str = "free for too long";
 const LEFT_BEHIND: &str = "something is left behind";
 const CAME_BACK: &str = "a lease that was deleted came back";
+const GRANTED_CLOSED: &str = "a lease was granted while the lock was closed";
 const FALSE_BUSY: &str = "a client was turned away though it fits";
 const OUTDATED: &str = "a number was granted though a larger one has come";
 const FALSE_SUPERSEDED: &str = "a client was superseded though no larger number has come";

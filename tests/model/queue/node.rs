@@ -5,8 +5,8 @@
 
 use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State};
 use super::{
-    Bounds, Checked, FALSE_BUSY, FALSE_SUPERSEDED, FIRST_LOOKS, NEVER, OTHERS_LOOK, OUTDATED, OVERTAKEN, RESERVED, TTL,
-    UNSEEN, Without,
+    Bounds, Checked, FALSE_BUSY, FALSE_SUPERSEDED, FIRST_LOOKS, GRANTED_CLOSED, NEVER, OTHERS_LOOK, OUTDATED,
+    OVERTAKEN, RESERVED, TTL, UNSEEN, Without,
 };
 
 /// The node's answer to TAKE.
@@ -173,6 +173,9 @@ impl Bounds {
         {
             return Err(OVERTAKEN);
         }
+        if state.rest.closed > 0 {
+            return Err(GRANTED_CLOSED);
+        }
         self.raise(state, who, self.is(Without::GrantRaises));
         state.rest.key = claim.key();
         state.rest.left = TTL;
@@ -228,6 +231,15 @@ impl Bounds {
             return Ok(Answer::TurnedAway);
         }
         let fits = self.fits(state, client.claim) && !refuses;
+        if self.is_closed_to(state, who) {
+            if state.reserved() == me && me.is_some() && !self.is(Without::ClosedEndsCall) {
+                state.delete_reservation();
+            }
+            if let Some(me) = me.filter(|_| !self.is(Without::ClosedKeepsPlace)) {
+                self.queue(state, me);
+            }
+            return Ok(Answer::Refused);
+        }
         if fits && place.is_some_and(|place| Self::is_taken(state, place)) {
             return Ok(Answer::Taken);
         }
@@ -247,6 +259,18 @@ impl Bounds {
             state.rest.newest = state.rest.newest.max(client.number);
         }
         Ok(Answer::Refused)
+    }
+
+    /// Whether the lock is closed to the client `who`.
+    fn is_closed_to(&self, state: &State, who: usize) -> bool {
+        let is_open_to_called = self.is(Without::ClosedToCalled) && state.reserved() == Some(who);
+        state.rest.closed > 0 && !self.is(Without::Closed) && !is_open_to_called
+    }
+
+    /// Somebody opens the lock (close.lua without a time).
+    pub(super) fn open(&self, state: &mut State) -> Checked {
+        state.rest.closed = 0;
+        if self.is(Without::OpeningCalls) { Ok(()) } else { self.call(state, None).map(|_| ()) }
     }
 
     /// Whether the register of `--newest` is larger than the number of client `who`. It is an error if no larger number
@@ -315,6 +339,7 @@ impl Bounds {
     /// Puts the waiter `me` in line, unless the waiter is in line already. Sets the time of the waiter's next look.
     fn queue(&self, state: &mut State, me: usize) {
         let left = match self.fits(state, state.clients[me].claim) {
+            _ if state.rest.closed > 0 => Err(state.rest.closed),
             true if state.reserved().is_some() => Err(state.rest.reservation),
             _ => Ok(self.until_free(state)),
         };
@@ -340,7 +365,13 @@ impl Bounds {
             state.rest.queue = self.forgotten;
         }
         let regular = if rank == 0 && !self.is(Without::FirstLooks) { FIRST_LOOKS } else { OTHERS_LOOK * (rank + 1) };
-        let at_expiry = if rank == 0 || left.is_err() { Without::LookAtExpiry } else { Without::OthersAtExpiry };
+        let at_expiry = if state.rest.closed > 0 {
+            Without::LookAtOpening
+        } else if rank == 0 || left.is_err() {
+            Without::LookAtExpiry
+        } else {
+            Without::OthersAtExpiry
+        };
         let look = if self.is(at_expiry) { regular } else { regular.min(left.unwrap_or_else(|left| left)) };
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }

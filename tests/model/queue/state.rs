@@ -169,6 +169,8 @@ packed! {
         /// The largest number of `--newest` that has stood in line or was granted; 0: none. Only the search keeps this
         /// number, to check the register.
         stood: u8 = 2,
+        /// Ticks until the lock opens by itself; 0: it is open. Without clocks it stays closed until somebody opens it.
+        closed: u8 = 2,
         /// For how many ticks in a row a live waiter could have had the lock.
         free: u8 = 4,
         /// This field and the fields below say how many more events of each kind may happen: see [`super::Bounds`].
@@ -183,6 +185,7 @@ packed! {
         cuts: u8 = 2,
         lates: u8 = 2,
         refusals: u8 = 2,
+        closes: u8 = 2,
     }
 }
 
@@ -364,9 +367,12 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether some live waiter could have the lock now. There must be room for this waiter's claim beside the leases,
+    /// Whether some live waiter could have the lock now. The lock must be open. There must be room for this waiter's claim beside the leases,
     /// and for the claim of each waiter that came before this waiter.
     pub(super) fn could_go_on(&self) -> bool {
+        if self.rest.closed > 0 {
+            return false;
+        }
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
         // The lease of a live client's earlier try takes no room: the client's next request undoes the earlier try.
         let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);

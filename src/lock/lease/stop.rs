@@ -1,0 +1,214 @@
+//! Stops the jobs of others, and closes a lock.
+
+use crate::error::{Error, NamedObstacle};
+use crate::lock::history::run::signature;
+use crate::lock::terms::holder::{Holder, Leases, Obstacle};
+use crate::lock::terms::owner::user_at_host;
+use crate::lock::view::status::{State, Status, View};
+use crate::lock::votes::quorum::Verdict;
+use crate::lock::wire::answer::{Answer, Outcome};
+use crate::lock::wire::fields::Args;
+use crate::lock::{Lock, scripts};
+use crate::redis::Answers;
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// The word that stands for the tokens of all holders.
+const ALL: &str = "all";
+/// The pause between two looks at leases whose jobs were asked to stop.
+const LOOKS: Duration = Duration::from_millis(100);
+/// How long to wait for the waiter that was called: as long as the lock is kept for it.
+const CALLED: Duration = Duration::from_secs(1);
+
+/// What has been done, and stands although the caller may not wait for the rest.
+#[derive(Debug)]
+pub(crate) enum StopNews<'a> {
+    Closed(Duration),
+    /// These holders were asked to stop their jobs; they are over after this time at the latest.
+    Asked(&'a [Holder], Option<Duration>),
+}
+
+/// The result of stopping the jobs of a lock.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// The holders whose jobs are over.
+    pub(crate) over: Vec<Holder>,
+    /// The holders that have not released their leases, which have run out: only a job with `--on-lost continue`, or one
+    /// whose host is cut off, may still run.
+    pub(crate) ran_out: Vec<Holder>,
+    pub(crate) took: Duration,
+    /// The lock as it is now.
+    pub(crate) now: Status,
+}
+
+/// The holders to ask, and the token to name; no token: all holders.
+struct Plan {
+    status: Status,
+    holders: Vec<Holder>,
+    token: Option<Vec<u8>>,
+}
+
+/// A holder whose job was asked to stop, and the earliest end of its lease if nobody releases it.
+struct Pending {
+    holder: Holder,
+    until: Boot,
+}
+
+impl Lock {
+    /// Asks the holders to stop their jobs, and waits until the jobs are over. `token`: the beginning of one holder's
+    /// token, or [`ALL`]; None: the only holder. `closes`: first closes the lock for this time.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is not clear who is meant; [`Error::NotOurs`] if no holder has this token;
+    /// [`Error::CannotEnd`] if redlock can stop none of them; [`Error::NoQuorum`].
+    pub(crate) async fn stop(
+        &mut self,
+        token: Option<&str>,
+        closes: Option<Duration>,
+        news: &mut dyn FnMut(StopNews<'_>),
+    ) -> Result<Stopped, Error> {
+        let mut plan = self.plan(token).await;
+        if let (Some(time), Ok(_) | Err(Error::CannotEnd(_))) = (closes, &plan) {
+            self.close(time).await?;
+            news(StopNews::Closed(time));
+            plan = self.plan(token).await; // before the lock was closed, another may have taken it
+        }
+        let Plan { status, holders, token } = plan?;
+        if holders.is_empty() {
+            let took = Duration::ZERO;
+            return Ok(Stopped { over: Vec::new(), ran_out: Vec::new(), took, now: status });
+        }
+        let start = Boot::now();
+        let left = self.ask_to_stop(token.as_deref()).await?;
+        news(StopNews::Asked(&holders, left.or_else(|| status.lease())));
+        let until = |holder: &Holder| start + holder.lease.unwrap_or_default();
+        let pending = holders.into_iter().map(|holder| Pending { until: until(&holder), holder });
+        self.until_over(pending.collect(), token, start).await
+    }
+
+    /// Closes the lock for this time: no master grants it. Zero opens it, and calls the next waiter.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if too few masters confirm: some may have closed the lock all the same.
+    pub(crate) async fn close(&mut self, time: Duration) -> Result<(), Error> {
+        let ttl = Some(time).filter(|time| !time.is_zero());
+        let args = Args::default().with("by", signature(&user_at_host())).time("ttl", ttl);
+        let call = self.call(&scripts::CLOSE, args);
+        let verdict = |answers: &Answers<Answer>| answers.verdict(|answer| answer.outcome == Outcome::Done);
+        let answers = self.locks.ask_each(&call, |answers| verdict(answers) != Verdict::Open).await;
+        if verdict(&answers) == Verdict::Yes { Ok(()) } else { Err(self.no_quorum(&answers)) }
+    }
+
+    /// The lock as it is now. A waiter that was called takes the lock within a moment.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    pub(crate) async fn settled(&mut self) -> Result<Status, Error> {
+        let end = Boot::now() + CALLED;
+        loop {
+            let mut status = self.inspect(View::STOP, None).await?;
+            match status.unanswered.take() {
+                Some(error) => return Err(error),
+                None if status.state == State::Reserved && !end.passed() => sleep_until(Boot::now() + LOOKS).await,
+                None => return Ok(status),
+            }
+        }
+    }
+
+    /// Whom to ask to stop; nobody if the lock is free.
+    async fn plan(&mut self, token: Option<&str>) -> Result<Plan, Error> {
+        let mut status = self.inspect(View::STOP, None).await?;
+        if let Some(error) = status.unanswered.take() {
+            return Err(error);
+        }
+        if matches!(status.state, State::Free | State::Reserved | State::Closed) {
+            return Ok(Plan { status, holders: Vec::new(), token: None });
+        }
+        let one = match token {
+            Some(ALL) => None,
+            prefix => self.token_to_revoke(prefix.unwrap_or_default(), &status).await?,
+        };
+        if one.is_none() && token.is_none() && !status.holders().is_empty() {
+            return Err(Error::Usage(status.several()));
+        }
+        if let Some(token) = &one
+            && status.is_cut()
+        {
+            status = self.inspect(View::STOP, Some(&String::from_utf8_lossy(token))).await?;
+        }
+        let is_meant = |holder: &&Holder| one.as_ref().is_none_or(|token| holder.token == *token);
+        let holders: Vec<Holder> = status.holders().iter().filter(is_meant).cloned().collect();
+        if holders.iter().all(Holder::cannot_be_stopped) {
+            let (count, next) = (holders.len() as u64, None);
+            let by = match holders.is_empty() {
+                true => status.held().by,
+                false => Obstacle::Leases(Leases { holders, count, next }),
+            };
+            return Err(Error::CannotEnd(Box::new(NamedObstacle::of(&self.name, by))));
+        }
+        Ok(Plan { status, holders, token: one })
+    }
+
+    /// Revokes the lease of this token, or all leases. Returns the longest time that a revoked lease may last.
+    async fn ask_to_stop(&mut self, token: Option<&[u8]>) -> Result<Option<Duration>, Error> {
+        let mut args = Args::default().with("by", signature(&user_at_host()));
+        if let Some(token) = token {
+            args = args.with_bytes("token", token);
+        }
+        let call = self.call(&scripts::REVOKE, args);
+        let is_done = |answer: &Answer| answer.outcome == Outcome::Revoked;
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        let revoked = answers.replies().filter(|answer| is_done(answer)).filter_map(|answer| answer.by.as_ref());
+        Ok(revoked.flat_map(Obstacle::holders).filter_map(|holder| holder.lease).max())
+    }
+
+    /// Waits until no lease that was revoked is left. A lease that is away before its time was released, so its job is
+    /// over.
+    async fn until_over(
+        &mut self,
+        mut pending: Vec<Pending>,
+        token: Option<Vec<u8>>,
+        start: Boot,
+    ) -> Result<Stopped, Error> {
+        let (mut over, mut ran_out) = (Vec::new(), Vec::new());
+        let named = token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
+        let is_asked = |holder: &&Holder| match &token {
+            Some(token) => holder.token == *token,
+            None => holder.revoked.is_some() && !holder.cannot_be_stopped(),
+        };
+        loop {
+            let sent = Boot::now();
+            let mut status = self.inspect(View::STOP, named.as_deref()).await?;
+            if let Some(error) = status.unanswered.take() {
+                if pending.iter().all(|one| one.until.passed()) {
+                    return Err(error);
+                }
+                sleep_until(Boot::now() + LOOKS).await;
+                continue;
+            }
+            for holder in status.holders().iter().filter(is_asked) {
+                let until = sent + holder.lease.unwrap_or(Duration::MAX);
+                match pending.iter_mut().find(|one| one.holder.token == holder.token) {
+                    Some(known) => known.until = until,
+                    None => pending.push(Pending { holder: holder.clone(), until }),
+                }
+            }
+            let is_left = |one: &Pending| status.holders().iter().any(|holder| holder.token == one.holder.token);
+            let (left, gone): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_left);
+            for Pending { holder, until } in gone {
+                let ends = if until.passed() { &mut ran_out } else { &mut over };
+                ends.push(holder);
+            }
+            pending = left;
+            if !status.holders().iter().any(|holder| is_asked(&holder)) {
+                let took = start.elapsed();
+                return Ok(Stopped { over, ran_out, took, now: self.settled().await? });
+            }
+            sleep_until(Boot::now() + LOOKS).await;
+        }
+    }
+}
