@@ -129,9 +129,8 @@ fn with_json_a_usage_error_is_an_object_too() {
 fn help_fits_one_screen_and_shows_what_matters() {
     let short = Test::bare().arg("-h").text();
     for part in [
-        "redlock run backup -- ",
-        "--wait 10m",
-        "--once-per day --max-run 90m",
+        "redlock run backup --once-per day --max-run 90m -- ",
+        "redlock check -q",
         "--redis redis://HOST:PORT or REDLOCK_REDIS",
         "acquire",
         "status",

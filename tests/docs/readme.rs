@@ -97,7 +97,7 @@ impl Scene {
             .env("GITHUB_WORKFLOW", "deploy")
             .env("GITHUB_ENV", "github.env")
             .env("REDLOCK_FENCING_TOKEN", "1795320118063")
-            .stderr(perhaps(["acquired", "extended", "released", "no such run", "may have forgotten"]))
+            .stderr(perhaps(["acquired", "extended", "released", "no such run", "may have forgotten", "is known on"]))
             .stdout(any())
     }
 

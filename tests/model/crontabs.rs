@@ -571,9 +571,8 @@ fn check_is_silent_for_a_year_in_which_all_is_well() {
 /// Each absence is told at the first check after D + S, and by each check until a host comes again.
 #[test]
 fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
-    println!(
-        "crontab            D + S  told after the last success, or the last call that it turned away: mornings, each 5 minutes"
-    );
+    // The crontab, D + S, and when it is told after the last sign: in the morning, and each five minutes (in hours).
+    let mut table = Vec::new();
     for (what, crontab) in crontabs() {
         let (weekdays, days) = (what == "Monday to Friday", crontab.days);
         let gone = days * 2 / 3;
@@ -599,8 +598,22 @@ fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
             (first - last) as f64 / HOUR as f64
         };
         let hours = [told(mornings), told(crontab.each_five_minutes().collect())];
-        println!("{what:<17} {:>6.1}h  {:>6.1}h {:>6.1}h", due as f64 / HOUR as f64, hours[0], hours[1]);
+        table.push(format!("{what} {:.1} {:.1} {:.1}", due as f64 / HOUR as f64, hours[0], hours[1]));
     }
+    let expected = [
+        "@daily 26.0 31.3 26.1",
+        "03:00 26.0 28.3 26.1",
+        "23:50 26.0 31.5 26.1",
+        "each 2 hours 3.2 7.5 3.2",
+        "each 6 hours 7.2 30.9 7.2",
+        "each hour 1.1 6.4 1.1",
+        "each 5 minutes 0.1 6.6 0.2",
+        "weekly 170.0 172.3 170.1",
+        "monthly 746.0 748.3 746.1",
+        "Monday to Friday 74.0 76.3 74.1",
+        "twice a day 13.2 16.3 13.2",
+    ];
+    assert_eq!(table, expected);
 }
 
 /// A failure on all hosts is told in the morning.
