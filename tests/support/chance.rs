@@ -11,8 +11,8 @@ impl Chance {
         Chance(seed)
     }
 
-    /// A new stream of random numbers, which follows from the present state of this stream and from `number`. Numbers
-    /// drawn from one of the two streams do not change the other stream.
+    /// A new stream, which follows from the present state of this one and from `number`. Drawing from one of the two
+    /// does not change the other.
     pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())
@@ -26,7 +26,6 @@ impl Chance {
         number ^ (number >> 31)
     }
 
-    /// A number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -39,13 +38,11 @@ impl Chance {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
-    /// One of these words; bars separate the words.
     pub(crate) fn word<'a>(&mut self, words: &'a str) -> &'a str {
         self.one_of(&words.split('|').collect::<Vec<_>>())
     }
 
-    /// One of these values. Each value stands behind its weight: the chance of a value is its weight divided by the sum
-    /// of all weights.
+    /// One of these values, each of which stands behind its weight.
     pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut drawn = self.below(all.iter().map(|one| one.0).sum());
         for &(weight, one) in all {

@@ -4,12 +4,12 @@ use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;
 use std::time::{Duration, Instant};
 
-/// How long the servers may take until they agree which masters and replicas there are. The machine may be busy.
+/// The servers must agree within this time which masters and replicas exist, even if the machine is busy.
 const AGREE: Duration = Duration::from_secs(30);
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// The servers of a Cluster: first three masters, then the masters' replicas, if there are any.
+/// First three masters, then the masters' replicas, if any.
 #[derive(Debug)]
 pub(crate) struct Cluster(pub(crate) Vec<Redis>);
 
@@ -74,7 +74,7 @@ impl Cluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// The index of the master that answers requests for this key now, even if other servers name another master.
+    /// The index of the master that answers requests for this key now, whatever the other servers say.
     #[track_caller]
     pub(crate) fn owner(&self, key: &str) -> usize {
         let start = Instant::now();
@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// The value of a key, from the master that answers requests for the key now. None: the key does not exist.
+    /// The value of a key, from the master that answers for it now.
     #[track_caller]
     pub(crate) fn get(&self, key: &str) -> Option<String> {
         self.0[self.owner(key)].get(key)
@@ -109,8 +109,8 @@ impl Cluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&self.0[to])]);
     }
 
-    /// Between `begin_move` and `end_move`: moves at most `most` keys of the slot of `key` from master `from` to master
-    /// `to`. Returns the number of moved keys.
+    /// Between `begin_move` and `end_move`: moves at most `most` keys of the slot of `key`, and returns how many it
+    /// moved.
     #[track_caller]
     pub(crate) fn move_keys(&self, key: &str, from: usize, to: usize, most: usize) -> usize {
         let keys: Vec<String> = self.0[from].query(&["CLUSTER", "GETKEYSINSLOT", &self.slot(key), &most.to_string()]);
@@ -121,25 +121,25 @@ impl Cluster {
         keys.len()
     }
 
-    /// Ends a move that `begin_move` began: from now on the slot of this key belongs to master `to`.
+    /// Ends a move that `begin_move` began.
     #[track_caller]
     pub(crate) fn end_move(&self, key: &str, to: usize) {
         let (slot, id) = (self.slot(key), self.0[to].query::<String>(&["CLUSTER", "MYID"]));
-        // The new master is told first, since the new master itself tells the other servers.
+        // The new master comes first, because it informs the other servers itself.
         for server in std::iter::once(&self.0[to]).chain(&self.0).take(MASTERS + 1) {
             server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }
     }
 
-    /// Makes the master of this key believe that master `to` has the key's slot. No other server is told. The slot must
-    /// have no keys.
+    /// Makes the master of this key believe that master `to` owns the key's slot, which must have no keys. No other
+    /// server learns of it.
     #[track_caller]
     pub(crate) fn disown(&self, key: &str, to: usize) {
         let id = self.0[to].query::<String>(&["CLUSTER", "MYID"]);
         self.0[self.owner(key)].command(&["CLUSTER", "SETSLOT", &self.slot(key), "NODE", &id]);
     }
 
-    /// Moves the slot of this key, with all keys, to another master. Returns the index of the new master.
+    /// Moves the slot of this key, with all its keys, to another master. Returns that master's index.
     #[track_caller]
     pub(crate) fn reshard(&self, key: &str) -> usize {
         let from = self.owner(key);
@@ -160,7 +160,6 @@ impl Cluster {
     }
 }
 
-/// One field of CLUSTER INFO.
 fn info(server: &Redis, field: &str) -> String {
     let info: String = server.query(&["CLUSTER", "INFO"]);
     let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

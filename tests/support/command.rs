@@ -1,4 +1,4 @@
-//! Builds one call of redlock, or of another program such as a shell script around redlock, in a clean environment.
+//! Builds one call of redlock, or of another program such as a shell script that calls redlock, in a clean environment.
 //! Unless the test says otherwise, a call with a status other than 0, or with any output, fails the test.
 
 use super::{Directory, Faults, Network, Pattern, Running, Where, compiled};
@@ -18,25 +18,22 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Status(i32),
     Signal(i32),
 }
 
-/// The end and the output of a call. Lines that the test has read while the call was running are left out.
+/// The end and the output of a call, without the lines that the test has read while the call was running.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// The time from the start of the call to its end.
     pub(crate) elapsed: Duration,
 }
 
 impl Finished {
-    /// The token that `acquire` printed.
     #[track_caller]
     pub(crate) fn token(&self) -> String {
         let token = self.stdout.strip_suffix('\n').unwrap();
@@ -44,7 +41,6 @@ impl Finished {
         token.to_owned()
     }
 
-    /// The one JSON object on standard output.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         let line = self.stdout.strip_suffix('\n').expect("a line");
@@ -66,7 +62,7 @@ pub(crate) struct Test {
     stdin_from: Option<Stdio>,
     stdout_to: Option<Stdio>,
     stderr_to: Option<Stdio>,
-    /// True: the call leads a session, and the call's standard error is the controlling terminal of this session.
+    /// The call leads a session whose controlling terminal is the call's standard error.
     at_terminal: bool,
     ignored: Vec<Signal>,
     blocked: Vec<Signal>,
@@ -82,10 +78,8 @@ pub(crate) fn redlock<W: Where + ?Sized>(servers: &W, line: impl AsRef<str>) -> 
     Test::new(servers).args(line.as_ref().split_whitespace())
 }
 
-/// The end and the output that a call must have.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// None: any end will do.
     pub(super) ended: Option<Ended>,
     pub(super) stdout: Pattern,
     pub(super) stderr: Pattern,
@@ -94,7 +88,6 @@ pub(super) struct Expected {
 }
 
 impl Test {
-    /// A call of redlock on these servers.
     pub(crate) fn new<W: Where + ?Sized>(servers: &W) -> Test {
         let urls = servers.urls();
         let mut test = Test::bare().env("REDLOCK_REDIS", urls.join(","));
@@ -188,7 +181,7 @@ impl Test {
         self
     }
 
-    /// Gives the call this text as standard input, which is otherwise empty.
+    /// The call's standard input, which is otherwise empty.
     pub(crate) fn stdin(mut self, input: impl AsRef<[u8]>) -> Test {
         self.stdin = Some(input.as_ref().to_owned());
         self
@@ -200,24 +193,22 @@ impl Test {
         self
     }
 
-    /// Standard output goes to this target, and not to the test.
     pub(crate) fn stdout_to(mut self, target: impl Into<Stdio>) -> Test {
         self.stdout_to = Some(target.into());
         self
     }
 
-    /// Standard error goes to this target, and not to the test.
     pub(crate) fn stderr_to(mut self, target: impl Into<Stdio>) -> Test {
         self.stderr_to = Some(target.into());
         self
     }
 
-    /// Standard error becomes this terminal. The call is the foreground job of the terminal.
+    /// Standard error becomes this terminal, and the call is the terminal's foreground job.
     pub(crate) fn at_terminal(self, terminal: impl Into<Stdio>) -> Test {
         self.leads_session().stderr_to(terminal)
     }
 
-    /// The call leads a session. The call's standard error is the terminal of this session.
+    /// The call leads a session whose terminal is the call's standard error.
     pub(super) fn leads_session(mut self) -> Test {
         self.at_terminal = true;
         self
@@ -247,13 +238,11 @@ impl Test {
         self
     }
 
-    /// The call blocks this signal from the start.
     pub(crate) fn blocking(mut self, signal: Signal) -> Test {
         self.blocked.push(signal);
         self
     }
 
-    /// The expected exit status.
     pub(crate) fn status(mut self, status: i32) -> Test {
         self.expected.ended = Some(Ended::Status(status));
         self
@@ -264,7 +253,7 @@ impl Test {
         self.status(status).stderr(super::message(fragments))
     }
 
-    /// The call must end with status 75. Standard error must be one message, which names the lock `backup`.
+    /// The call must end with status 75, and with one message that names the lock `backup`.
     pub(crate) fn turned_away(self) -> Test {
         self.fails(75, ["\"backup\""])
     }
@@ -275,13 +264,12 @@ impl Test {
         self.signal(signal).stderr(super::at_last(said))
     }
 
-    /// Any end will do: the test looks at the end itself.
+    /// The test looks at the end itself.
     pub(crate) fn any_end(mut self) -> Test {
         self.expected.ended = None;
         self
     }
 
-    /// The call must die of this signal.
     pub(crate) fn signal(mut self, signal: Signal) -> Test {
         self.expected.ended = Some(Ended::Signal(signal as i32));
         self
@@ -297,7 +285,7 @@ impl Test {
         self
     }
 
-    /// The test fails if the call takes longer than this; the default is 20 s.
+    /// The test fails if the call takes longer than this. The default is 20 s.
     pub(crate) fn within(mut self, deadline: Duration) -> Test {
         self.expected.deadline = deadline;
         self
@@ -309,12 +297,12 @@ impl Test {
         self
     }
 
-    /// The home directory of the call, which is its working directory too.
+    /// The home directory of the call, which is its working directory, too.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.directory)
     }
 
-    /// `directory` becomes the home and working directory of the call. Several calls can share a directory.
+    /// Several calls can share a directory.
     pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
         self.environment.insert("HOME".into(), directory.path().into());
         self.directory = Arc::clone(directory);
@@ -329,12 +317,12 @@ impl Test {
     /// The call as a plain command: without a terminal and with default actions for signals, unless the test says
     /// otherwise.
     ///
-    /// Only a call with a terminal gets a session of its own. In a new session, a call could wait for seconds: with
-    /// autogroups (sched(7)), Linux 6.18 gave new sessions no processor while an old session computed.
+    /// Only a call with a terminal gets a session of its own. With autogroups (sched(7)), Linux 6.18 gave new sessions
+    /// no processor while an old session computed, so that a call could wait for seconds.
     ///
     /// A call without a terminal leads a process group of the test's session. If a process of the group is stopped when
-    /// the leader ends, Linux sends SIGHUP and SIGCONT to the rest of the group (setpgid(2)). So if a test leaves a
-    /// process stopped, the test starts this process by setsid, or lets this process ignore SIGHUP.
+    /// the leader ends, Linux sends SIGHUP and SIGCONT to the rest of the group (setpgid(2)). So a test that leaves a
+    /// process stopped starts it by setsid, or lets it ignore SIGHUP.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
@@ -373,7 +361,6 @@ impl Test {
         Running::new(command, input, self)
     }
 
-    /// Starts the call, and waits until the job prints the line `ready`.
     #[track_caller]
     pub(crate) fn ready(self) -> Running {
         let running = self.spawn();
@@ -381,15 +368,14 @@ impl Test {
         running
     }
 
-    /// Starts the call, and waits until the job prints the line `ready`. The job's standard input ends when the test
-    /// drops the returned writer.
+    /// As [`Test::ready`]. The job's standard input ends when the test drops the returned writer.
     #[track_caller]
     pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
         (self.stdin_from(reader).ready(), writer)
     }
 
-    /// Makes the call, waits for its end, and compares the end and the output with what the test expects.
+    /// Makes the call, and compares its end and output with what the test expects.
     #[track_caller]
     pub(crate) fn run(self) -> Finished {
         self.spawn().finish()
@@ -401,27 +387,23 @@ impl Test {
         self.stdout(super::any()).run().stdout
     }
 
-    /// Makes the call, and returns the token that it prints.
     #[track_caller]
     pub(crate) fn token(self) -> String {
         self.stdout(super::any()).run().token()
     }
 
-    /// Makes the call, and returns the one JSON object that it prints.
     #[track_caller]
     pub(crate) fn json(self) -> serde_json::Value {
         self.stdout(super::any()).run().json()
     }
 }
 
-/// Makes this process the leader of a session, and standard error the session's terminal.
 fn lead_session() -> nix::Result<()> {
     unistd::setsid()?;
     // SAFETY: the ioctl takes numbers, and touches no memory.
     Errno::result(unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCSCTTY, 0) }).map(drop)
 }
 
-/// Makes this process the leader of a process group without a terminal.
 fn leave_terminal() -> nix::Result<()> {
     unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     if let Ok(terminal) = fcntl::open("/dev/tty", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Compiles this source into a file with this name; returns the file's path.
+/// Compiles C into a file with this name, and returns the file's path.
 pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     let (directory, build) = (Path::new(env!("CARGO_TARGET_TMPDIR")), Directory::new());
     let file = build.path().join("source.c");
@@ -14,7 +14,7 @@ pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     let done =
         Command::new("cc").args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&built).arg(&file).status();
     assert!(done.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
-    // Another process may be using an older file with this name. A rename does not change the older file.
+    // Another process may be using an older file with this name, which a rename does not change.
     std::fs::rename(&built, &target).unwrap();
     target
 }
@@ -27,7 +27,6 @@ pub(crate) fn static_binary() -> PathBuf {
         let name = file.file_name().unwrap().to_string_lossy();
         name.starts_with("libredlock-") && name.ends_with(".rlib")
     };
-    // Older files are from builds of other versions.
     let built =
         |file: &PathBuf| std::fs::metadata(file).and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let library = files.filter(is_library).max_by_key(built).unwrap();

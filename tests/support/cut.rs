@@ -1,8 +1,8 @@
-//! Jobs whose server goes away. A test measures how long before the lease's end the last process of the job is dead.
+//! Jobs whose server is lost: how long before the lease's end is the last process of the job dead?
 //!
 //! A proxy cuts redlock off: after the cut, nothing that redlock sends arrives, not even a release. The test asks the
-//! server when the lock's key will expire. The last process of the job must be dead before this moment. If the server
-//! is stopped instead of cut off, the test asks just before the stop.
+//! server when the lock's key will expire, and the last process of the job must be dead by then. If the server is
+//! stopped instead of cut off, the test asks just before the stop.
 
 use super::{
     Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, full_pipe, ms, rand, send,
@@ -21,9 +21,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Besides {
     Nothing,
-    /// The job does not react to SIGTERM.
+    /// The job ignores SIGTERM.
     Deaf,
-    /// The process of redlock is stopped (SIGSTOP) right after the cut.
+    /// redlock is stopped (SIGSTOP) right after the cut.
     Stopped,
     /// redlock's standard error is a full pipe, which nobody reads.
     FullStderr,
@@ -33,36 +33,35 @@ pub(crate) enum Besides {
     KeeperStopped,
 }
 
-/// The present time, in milliseconds since 1970.
 fn clock() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(now.as_millis()).unwrap()
 }
 
-/// One job whose server goes away.
+/// One job whose server is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// The ttl of the job's lease, in milliseconds.
+    /// In milliseconds.
     pub(crate) ttl: u64,
-    /// The number of the job's processes. 0 stands for four processes, one of them an orphan in a session of its own.
+    /// 0 stands for four processes, one of them an orphan in a session of its own.
     pub(crate) processes: usize,
-    /// True: each process of the job but the first is a child of the process before it, in a session of its own.
-    /// Without effect if `processes` is 0.
+    /// Each process of the job but the first is a child of the one before it, in a session of its own. Without effect
+    /// if `processes` is 0.
     pub(crate) line: bool,
     pub(crate) besides: Besides,
-    /// True: the server's process is stopped. False: the server works, but the proxy cuts redlock off.
+    /// The server's process is stopped. Otherwise the server works, but the proxy cuts redlock off.
     pub(crate) server_stopped: bool,
 }
 
 impl Cut {
-    /// A job of four processes. With a ttl of 10 s, the margin between KILL and the end of validity has its largest
-    /// value: one second. Even a slow machine kills the job within a second.
+    /// A job of four processes. At a ttl of 10 s, the margin between KILL and the end of validity is as large as it
+    /// gets: one second, within which even a slow machine kills the job.
     pub(crate) const SMALL: Cut =
         Cut { ttl: 10_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
 
-    /// Starts a job under the lock `lock-NUMBER`. When the job has been ready for `after`, takes the server away.
-    /// Returns the milliseconds from the death of the job's last process to the expiry of the lock's key. The number is
-    /// negative if the key expired first. None: the machine was too busy to start the job before the lease ended.
+    /// Starts a job under the lock `lock-NUMBER`, and takes the server away when the job has been ready for `after`.
+    /// Returns the milliseconds from the death of the job's last process to the expiry of the lock's key, negative if
+    /// the key expired first. None: the machine was too busy to start the job before the lease ended.
     fn make(self, redis: &Redis, number: usize, after: Duration) -> Option<i64> {
         let lock = format!("lock-{number}");
         let proxy = Proxy::new(redis, Mode::Pass);
@@ -75,8 +74,8 @@ impl Cut {
                 "exec 3<&0; LINE='trap \"\" TERM; if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & \
                  else echo ready; fi; read line <&3; sleep 1000'; export LINE; set -- {count}; eval \"$LINE\""
             ),
-            // The processes are forks of one shell, and wait for input. To execute a program for each process would
-            // take too long.
+            // The processes are forks of one shell, and wait for input, because executing a program for each would take
+            // too long.
             (count, _) => format!(
                 "trap '' TERM; exec 3<&0; n=1; while [ $n -lt {count} ]; do read line <&3 & n=$((n+1)); done; \
                  echo ready; read line; sleep 1000"
@@ -123,8 +122,8 @@ impl Cut {
             proxy.set(Mode::BlackHole);
             // Requests that have passed the proxy before the cut arrive at the server during this pause.
             std::thread::sleep(ms(60));
-            // Each sum estimates the moment at which the key expires. The server answers after `clock()`, so a sum may
-            // be a little too small, but never too large. The largest sum is the best estimate.
+            // Each sum estimates when the key expires. The server answers after `clock()`, so a sum may be a little too
+            // small, but never too large: the largest is the best.
             (0..5).map(|_| clock() + pttl()).max().unwrap()
         };
         if self.besides == Besides::Stopped {
@@ -139,8 +138,8 @@ impl Cut {
             }
             let ended = match self.processes {
                 0 => watched.all_end(patience),
-                // The job has too many processes to open a descriptor for each process. But only the job reads this
-                // pipe: when the pipe has no reader, all processes of the job are dead.
+                // The job has too many processes for a descriptor of each. But only the job reads this pipe: once the
+                // pipe has no reader, all processes of the job are dead.
                 _ => nobody_reads(&input.1, patience),
             };
             (ended, clock())
@@ -152,21 +151,21 @@ impl Cut {
             assert!(stopped(redlock));
             send(redlock, Signal::SIGCONT);
         }
-        // This closes redlock's connections, so redlock does not wait for answers that will not come.
+        // This closes redlock's connections, so that it does not wait for answers that will not come.
         proxy.set(Mode::Cut);
         if self.server_stopped {
             redis.resume();
         }
         let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock reports a death as late if redlock notices the death after the end of the validity. The validity ends
-        // before the key expires: by the drift, 1 % of the ttl and 2 ms. While the keeper is stopped, redlock may need
-        // ttl/25 to notice a death. So a death more than ttl/25 before the end of the validity must not be reported as
+        // redlock reports a death as late if it notices the death after the end of the validity, which is 1 % of the
+        // ttl and 2 ms (the drift) before the key expires. While the keeper is stopped, redlock may need ttl/25 to
+        // notice a death. So only a death more than ttl/25 before the end of the validity is surely not reported as
         // late.
         let surely_in_time =
             self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + self.ttl / 25).unwrap();
-        let told_late = finished.stderr.contains("after the lease could expire");
-        assert!(!(surely_in_time && told_late), "{left} ms left: {}", finished.stderr);
+        let reported_late = finished.stderr.contains("after the lease could expire");
+        assert!(!(surely_in_time && reported_late), "{left} ms left: {}", finished.stderr);
         if left <= 0 {
             eprintln!("too late; {}", finished.stderr);
         }
@@ -174,8 +173,7 @@ impl Cut {
     }
 }
 
-/// Runs `look` with the highest priority, where permitted. With a low priority, `look` might notice a death long after
-/// the death.
+/// Runs `look` with the highest priority, where permitted. With a low one, `look` might notice a death long after it.
 fn urgently<T>(look: impl FnOnce() -> T) -> T {
     // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
     let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -187,25 +185,23 @@ fn urgently<T>(look: impl FnOnce() -> T) -> T {
     seen
 }
 
-/// Waits until no process has the reading end of this pipe; false if this takes longer than the deadline.
 fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
     let mut broken = [PollFd::new(writer.as_fd(), PollFlags::empty())];
     poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
 }
 
-/// Waits until the job is ready. False if redlock ended first: on a very busy machine, the lease may end before the job
-/// is ready.
+/// Waits until the job is ready. False if redlock ended first: on a very busy machine, the lease may end before.
 fn ready(job: &Running, processes: usize) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
     eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
     if is_ready() && processes == 0 {
-        eventually(SOON, "all are there", || job.job().len() == 4);
+        eventually(SOON, "all exist", || job.job().len() == 4);
     }
     is_ready()
 }
 
-/// Makes these cuts, each at a random moment. Every job must be dead before the lock's key expires. `at_once`: how many
-/// cuts run in parallel.
+/// Makes these cuts, each at a random moment, `at_once` of them in parallel. Every job must be dead before the lock's
+/// key expires.
 #[track_caller]
 pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     let next = AtomicUsize::new(0);
@@ -213,14 +209,15 @@ pub(crate) fn cut_off_many(all: &[Cut], at_once: usize) {
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
-                // A server for each thread: a thread that stops its server must not hit the job of another thread.
+                // A server for each thread, because a thread that stops its server must not hit the job of another
+                // thread.
                 let redis = Redis::with(&["--maxclients", "200"]);
                 loop {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     let Some(&cut) = all.get(number) else {
                         return;
                     };
-                    // A random time from 0 to 0.4 ttl. The first renewal, at ttl/4, falls into this range.
+                    // From 0 to 0.4 ttl: the first renewal, at ttl/4, falls into this range.
                     let after = Duration::from_micros(rand(cut.ttl * 400));
                     let left = cut.make(&redis, number, after);
                     lefts.lock().unwrap().push(left);

@@ -1,4 +1,4 @@
-//! A server that only pretends to be Redis: the test makes the answers, which may be wrong, or never end.
+//! A server that only pretends to be Redis: the test makes the answers, which may be wrong or endless.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ impl Endless {
         })
     }
 
-    /// A server that answers packet number n with `answer(n)`. The packets of all connections have one count, from 0.
+    /// A server that answers packet number n, counted from 0 over all connections, with `answer(n)`.
     pub(crate) fn answering(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Endless {
         let number = AtomicU64::new(0);
         Endless::serve(move |mut client, _, _| {
@@ -38,8 +38,8 @@ impl Endless {
         })
     }
 
-    /// For each connection, calls `client` in a new thread. `client` gets the connection, the connection's number, and
-    /// a flag. The flag is true once the `Endless` has been dropped.
+    /// Calls `client` in a new thread for each connection, with the connection's number, and with a flag that becomes
+    /// true when the `Endless` is dropped.
     pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -3,7 +3,6 @@
 use regex_lite::{Regex, escape};
 use std::fmt;
 
-/// What a test expects of a text.
 pub(crate) enum Pattern {
     Exact(String),
     Regex(String, Regex),
@@ -52,12 +51,12 @@ pub(crate) fn regex(expression: &str) -> Pattern {
     Pattern::Regex(expression.to_owned(), Regex::new(&format!(r"\A(?:{expression})\z")).unwrap())
 }
 
-/// The text must satisfy a condition. If the test fails, its message calls the condition `what`.
+/// The text must satisfy a condition, which is called `what` if the test fails.
 pub(crate) fn when(what: impl Into<String>, condition: impl Fn(&str) -> bool + 'static) -> Pattern {
     Pattern::When(what.into(), Box::new(condition))
 }
 
-/// Any text matches: for output that this test need not check.
+/// For output that this test need not check.
 pub(crate) fn any() -> Pattern {
     when("anything", |_| true)
 }

@@ -1,6 +1,6 @@
 //! Faults at system calls. A seccomp filter reports the system calls of a process and its descendants (apart from
 //! `PASSED`) to a supervisor, before the kernel carries them out (seccomp_unotify(2)). The supervisor can let one
-//! system call fail, or kill the process that makes this system call.
+//! system call fail, or kill the process that makes it.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// A process of a [`Test`](super::Test): its name in the kernel, and how many processes had the same name before it.
+/// A process of a [`Test`](super::Test): its name in the kernel, and how many processes had that name before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Caller(pub(crate) String, pub(crate) usize);
 
@@ -26,7 +26,6 @@ pub(crate) struct Moment {
     pub(crate) nth: usize,
 }
 
-/// What happens at a [`Moment`] in place of its system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error(Errno),
@@ -52,7 +51,7 @@ pub(crate) const POLL: i64 = libc::SYS_ppoll;
 pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
 /// System calls that the filter does not report. They manage memory and locks for the C library, end a process or
-/// return from a signal. sendmsg is among them because `report_calls` itself makes it under the filter.
+/// return from a signal. `report_calls` itself makes sendmsg under the filter.
 const PASSED: [i64; 10] = [
     libc::SYS_brk,
     libc::SYS_exit,
@@ -67,13 +66,13 @@ const PASSED: [i64; 10] = [
 ];
 
 impl Faults {
-    /// A supervisor that causes no fault, and only remembers the system calls.
+    /// A supervisor that causes no fault, and only records the system calls.
     pub(crate) fn none() -> Arc<Faults> {
         Arc::default()
     }
 
-    /// A supervisor that causes this fault when the first process with the name `process` makes the system call `call`
-    /// for the `nth` time, from 1 on.
+    /// Causes this fault when the first process with the name `process` makes the system call `call` for the `nth`
+    /// time, from 1 on.
     pub(crate) fn at(process: &str, call: i64, nth: usize, fault: Fault) -> Arc<Faults> {
         Faults::planned(Moment { caller: Caller(process.to_owned(), 0), call, nth }, fault)
     }
@@ -82,7 +81,6 @@ impl Faults {
         Arc::new(Faults { plan: Some((moment, fault)), seen: Mutex::default() })
     }
 
-    /// The system calls that the supervisor has seen so far, in their order.
     pub(crate) fn seen(&self) -> Vec<Moment> {
         self.seen.lock().unwrap().clone()
     }
@@ -91,12 +89,11 @@ impl Faults {
         self.plan.as_ref()
     }
 
-    /// True once the planned moment has come.
     pub(crate) fn happened(&self) -> bool {
         self.plan.as_ref().is_some_and(|(moment, _)| self.seen.lock().unwrap().contains(moment))
     }
 
-    /// Prepares `command`: when `command` is started, the process and its descendants are supervised from the exec on.
+    /// When `command` is started, the process and its descendants are supervised from the exec on.
     pub(super) fn supervise(self: &Arc<Faults>, command: &mut Command) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let faults = Arc::clone(self);
@@ -141,14 +138,13 @@ impl Faults {
                 None => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
             };
             let mut answer = libc::seccomp_notif_resp { id: asked.id, val: 0, error, flags: flags as u32 };
-            // SAFETY: the kernel reads the answer, or refuses the answer if the process has been killed.
+            // SAFETY: the kernel reads the answer, or refuses it if the process has been killed.
             unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
         }
     }
 }
 
-/// The process with this pid, under its present name: after a change of its name, a process is another [`Caller`].
-/// `known`: the present name and the [`Caller`] of each pid.
+/// The process with this pid, under its present name: after a change of its name, it is another [`Caller`].
 fn caller(known: &mut HashMap<u32, (String, Caller)>, pid: u32) -> Caller {
     let name = super::name(pid);
     if let Some((_, caller)) = known.get(&pid).filter(|(had, _)| *had == name) {
@@ -160,7 +156,6 @@ fn caller(known: &mut HashMap<u32, (String, Caller)>, pid: u32) -> Caller {
     caller
 }
 
-/// A copy of the descriptor `descriptor` of the process `pid`.
 fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     // SAFETY: these calls take numbers, and touch no memory; each descriptor is new.
     unsafe {
@@ -171,9 +166,8 @@ fn taken_from(pid: i32, descriptor: i32) -> nix::Result<OwnedFd> {
     }
 }
 
-/// Makes the kernel report each system call of the present process, apart from [`PASSED`]. The reports come through a
-/// new descriptor. This function sends the number of the descriptor to the supervisor, which is at the other end of the
-/// socket `supervisor`. Async-signal-safe.
+/// Makes the kernel report each system call of the present process, apart from [`PASSED`], through a new descriptor,
+/// whose number goes to the supervisor at the other end of the socket. Async-signal-safe.
 fn report_calls(supervisor: &UnixStream) -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let passed = PASSED.map(|call| call as u32);

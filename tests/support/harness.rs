@@ -111,7 +111,7 @@ fn a_running_call_is_read_and_signalled_and_leaves_nothing() {
     let tag = running.tag().to_owned();
     assert!(alive(sleeper));
     assert!(fails(|| drop(running.finish())), "the sleeper keeps the output open");
-    eventually(SOON, "the sleeper is gone", || !alive(sleeper) && tagged(&tag).is_empty());
+    eventually(SOON, "the sleeper has ended", || !alive(sleeper) && tagged(&tag).is_empty());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn monitor_and_counters_show_what_was_asked() {
     assert!(monitor.lines(&redis).iter().any(|line| line.contains("lua] \"GET\" \"a\"")));
 }
 
-/// Sends a PING to the proxy. Returns the first line of the answer, or only a part if the rest does not come in time.
+/// Sends a PING to the proxy. Returns the first line of the answer, or as much of it as comes in time.
 fn ping(proxy: &Proxy) -> String {
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let _ = stream.write_all(b"PING\r\n");

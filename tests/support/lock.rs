@@ -4,20 +4,18 @@ use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, m
 use std::io::PipeWriter;
 use std::time::Instant;
 
-/// Takes a lock for 30 seconds, and returns the token of the lease.
 #[track_caller]
 pub(crate) fn acquire<W: Where + ?Sized>(servers: &W, name: &str) -> String {
     acquire_for(servers, name, "30s")
 }
 
-/// Takes a lock with this ttl, and returns the token of the lease.
 #[track_caller]
 pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str) -> String {
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
-/// Takes a lock, makes the lease run out at once, and returns the token of the lease. (With a short ttl instead, the
-/// grant could come too late on a slow machine, and `acquire` would fail.)
+/// Takes a lock, makes the lease run out at once, and returns its token. (With a short ttl instead, the grant could
+/// come too late on a slow machine, and `acquire` would fail.)
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
@@ -28,13 +26,13 @@ pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     token
 }
 
-/// Waits until the lease of the lock `backup` is renewed: the time left on this node grows.
+/// Waits until the lease of the lock `backup` is renewed.
 #[track_caller]
 pub(crate) fn is_renewed(redis: &Redis) {
     key_is_renewed(redis, "redlock:backup");
 }
 
-/// Waits until the lease of the lock with this key is renewed: the time left on this node grows.
+/// Waits until the time left on this node grows.
 #[track_caller]
 pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     let mut before = i64::MAX;
@@ -44,7 +42,6 @@ pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     });
 }
 
-/// The call `redlock run -q backup` with these further arguments.
 pub(crate) fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run -q backup").args(arguments)
 }
@@ -54,20 +51,18 @@ pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
     Test::new(servers).args(["release", "-q", "--name", name, "--token", token]).run();
 }
 
-/// The JSON that `status` prints about one lock.
 #[track_caller]
 pub(crate) fn status<W: Where + ?Sized>(servers: &W, name: &str) -> serde_json::Value {
     let test = Test::new(servers).args(["status", "--format", "json", name]);
     test.stdout(when("an object", |text| text.starts_with('{'))).run().json()
 }
 
-/// The fencing token of the holder of the lock `backup`.
 #[track_caller]
 pub(crate) fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
     status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
 }
 
-/// Starts `count` servers, and makes them know the scripts of `acquire`, `extend`, `release` and `status`.
+/// Starts servers that know the scripts of `acquire`, `extend`, `release` and `status`.
 #[track_caller]
 pub(crate) fn several(count: usize) -> Vec<Redis> {
     let nodes = Redis::several(count);
@@ -75,8 +70,8 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node, and returns the token of the lease. `acquire` ends once a majority has
-/// granted. If a node still lacks the lock 500 ms later, this function releases the lock, and takes the lock again.
+/// Takes a lock on every node, and returns the token of the lease. `acquire` ends once a majority has granted: if a
+/// node lacks the lock 500 ms later, the lock is released and taken again.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     let key = format!("redlock:{name}");
@@ -99,8 +94,8 @@ pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
     taken
 }
 
-/// Gives a server the user `locks` with the password `secret`. The user gets the permissions that redlock(1) documents,
-/// and the further ACL rules `more`.
+/// Gives a server the user `locks` with the password `secret`, the permissions that redlock(1) documents, and the
+/// further ACL rules `more`.
 #[track_caller]
 pub(crate) fn permit(redis: &Redis, more: &str) {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src/redlock.man")).unwrap();
@@ -110,8 +105,8 @@ pub(crate) fn permit(redis: &Redis, more: &str) {
     redis.command(&words);
 }
 
-/// Makes a server know the scripts of `acquire`, `extend`, `release` and `status`. Otherwise the server would refuse
-/// the first request with each script, and redlock would send a second.
+/// Makes a server know the scripts of `acquire`, `extend`, `release` and `status`. Otherwise it would refuse the first
+/// request with each script, and redlock would send a second.
 #[track_caller]
 pub(crate) fn teach_scripts(redis: &Redis) {
     let token = acquire(redis, "before");
@@ -142,8 +137,8 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// The output of a call with these arguments: only the message. With --wait or --timeout, other lines may come before
-/// the message.
+/// The output of a call with these arguments: only the message, unless --wait or --timeout lets other lines come
+/// before.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
         true => at_last(message),
@@ -151,8 +146,8 @@ pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     }
 }
 
-/// Output whose last line is this message. Any lines may come before the message: a waiter says what it waits for, and
-/// a job's shells report their children.
+/// Output whose last line is this message. Before it, a waiter says what it waits for, and a job's shells report their
+/// children.
 pub(crate) fn at_last(message: Pattern) -> Pattern {
     when(format!("in the end {message:?}"), move |text| {
         let lines = text.strip_suffix('\n').unwrap_or(text);
@@ -160,37 +155,34 @@ pub(crate) fn at_last(message: Pattern) -> Pattern {
     })
 }
 
-/// Any number of lines from redlock, or no line: the number depends on timing. Each line has one of these texts in it.
+/// Any number of lines from redlock, or none, because the number depends on timing. Each has one of these texts in it.
 pub(crate) fn perhaps<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     when(format!("perhaps lines of redlock's, each with one of {fragments:?}"), move |text| {
-        let told = |line: &str| fragments.iter().any(|fragment| line.contains(fragment.as_str()));
-        text.lines().all(|line| line.starts_with("redlock: ") && told(line))
+        let reported = |line: &str| fragments.iter().any(|fragment| line.contains(fragment.as_str()));
+        text.lines().all(|line| line.starts_with("redlock: ") && reported(line))
     })
 }
 
-/// Any text about the lock `backup` that tells of a restart or a quarantine.
 pub(crate) fn restarted() -> Pattern {
     when("\"backup\", and a node that was restarted", |text| {
         text.contains("\"backup\"") && ["restart", "quarantine"].iter().any(|word| text.contains(word))
     })
 }
 
-/// Waits until the lock `backup` is on none of the nodes.
 #[track_caller]
 pub(crate) fn eventually_on_none(nodes: &[Redis]) {
     eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists("redlock:backup")));
 }
 
-/// The names of this process' user and host.
 pub(crate) fn myself() -> (String, String) {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap();
     let host = nix::unistd::gethostname().unwrap();
     (user.name, host.to_string_lossy().into_owned())
 }
 
-/// The two lines of `run` after the servers have reported a loss: one when the job gets SIGTERM, one when the job has
-/// ended. `why`: the reason in both lines, as a template for [`like`].
+/// The two lines of `run` after the servers have reported a loss: one when the job gets SIGTERM, one when it has ended.
+/// `why`: the reason in both lines, as a template for [`like`].
 pub(crate) fn lost(why: &str) -> Pattern {
     like(format!(
         "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
@@ -199,23 +191,23 @@ pub(crate) fn lost(why: &str) -> Pattern {
 }
 
 /// The lines of `run` about a lost lease. The last line reports the loss, and has each of these texts in it. Lines
-/// before the last line may say three things: a renewal failed, the job was sent SIGTERM, a process outlives SIGKILL.
+/// before it may say that a renewal failed, that the job was sent SIGTERM, or that a process outlives SIGKILL.
 pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     let last = message(fragments);
     when(format!("the lines of a loss, {last:?}"), move |text| {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let Some((end, before)) = lines.split_last() else { return false };
         let perhaps = ["cannot renew \"backup\": ", "sent SIGTERM to the job", "SIGKILL has not ended pid "];
-        let told = |line: &&str| perhaps.iter().any(|text| line.contains(text));
+        let reported = |line: &&str| perhaps.iter().any(|text| line.contains(text));
         before.len() <= perhaps.len()
-            && before.iter().all(told)
+            && before.iter().all(reported)
             && end.contains(": lost \"backup\": ")
             && last.matches(end)
     })
 }
 
-/// Starts `run -q` with the lock `backup`, and waits until the job has begun. `status`: the expected status of `run`.
-/// The job ends when the returned writer is dropped. If the status is 76, the loss of the lease ends the job.
+/// Starts `run -q` with the lock `backup`, and waits until the job has begun. The job ends when the returned writer is
+/// dropped, or, if the expected status is 76, when the lease is lost.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);

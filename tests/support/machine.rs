@@ -1,4 +1,4 @@
-//! The machine around a call: busy cores, full pipes and terminals, random numbers, Python's modules, namespaces.
+//! What surrounds a call: busy cores, full pipes and terminals, random numbers, Python's modules, namespaces.
 
 use super::Test;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Two threads that spin, to keep two cores busy. Only one test at a time has them.
+/// Keeps two cores busy. Only one test at a time has this.
 pub(crate) struct Busy {
     stop: Arc<AtomicBool>,
     _alone: MutexGuard<'static, ()>,
@@ -42,18 +42,17 @@ impl Drop for Busy {
     }
 }
 
-/// A random number below `limit`.
 pub(crate) fn rand(limit: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % limit
 }
 
-/// How many rounds a test makes: the number in the environment variable `variable`, or `default` if it is not set.
+/// How many rounds a test makes: the number in this environment variable, or else the default.
 #[track_caller]
 pub(crate) fn rounds(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// True if this machine's Python has the module. If not, prints that the test goes without the module.
+/// True if this machine's Python has the module. If not, prints that the test does without it.
 pub(crate) fn has_module(module: &str) -> bool {
     let asked = Command::new("python3").args(["-c", &format!("import {module}")]).output();
     let has = asked.is_ok_and(|output| output.status.success());
@@ -70,15 +69,14 @@ pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A pair of Unix stream sockets, both in blocking mode. The second socket takes no more bytes.
+/// A pair of sockets in blocking mode, the second of which takes no more bytes.
 pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
     let (reader, writer) = UnixStream::pair().unwrap();
     fill(&writer);
     (reader, writer)
 }
 
-/// A terminal that takes only `room` more bytes. Returns the master side, which nobody reads, and the slave side, to
-/// which a program writes.
+/// A terminal that takes only `room` more bytes: the master side, which nobody reads, and the slave side.
 pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
     static CAPACITY: OnceLock<usize> = OnceLock::new();
     let fill = |most: usize| {
@@ -86,9 +84,9 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // Writes single bytes, since the terminal's capacity depends on the sizes of the written pieces. After a
-        // refusal, the kernel may still make room by moving bytes to the master. On a busy machine this takes time: so
-        // the terminal counts as full only after 60 refusals in a row.
+        // Single bytes, because the terminal's capacity depends on the sizes of the written pieces. After a refusal,
+        // the kernel may still make room by moving bytes to the master, which takes time on a busy machine. So the
+        // terminal counts as full only after 60 refusals in a row.
         while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),
@@ -132,8 +130,8 @@ pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
     probe.status.success().then_some(options)
 }
 
-/// This call, with redlock in its PATH and this URL of a server, in a mount namespace that has these files in /etc. None
-/// if this machine does not allow the namespace.
+/// This call, with redlock in its PATH and this URL of a server, in a mount namespace with these files in /etc. None if
+/// this machine does not allow the namespace.
 pub(crate) fn with_etc(url: &str, files: &[&Path], call: &[&str]) -> Option<Test> {
     let options = namespace(&["-m"])?;
     let mounts: String = files

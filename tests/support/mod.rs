@@ -1,5 +1,5 @@
 //! The tools of the tests: real servers, calls that fail the test at any unexpected output, proxies that misbehave,
-//! waits with a deadline. These tools know the form that all messages of redlock have, and the words of a few messages.
+//! waits with a deadline. They know the form that all messages of redlock have, and the words of a few messages.
 
 mod chance;
 mod cluster;
@@ -67,7 +67,7 @@ use std::time::{Duration, Instant};
 /// How long a test waits for something that should happen at once: the machine may be busy with other tests.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// Polls `condition` until it is true. If it is not true within `deadline`, the test fails with the text `what`.
+/// Polls `condition`. If it is not true within `deadline`, the test fails with the text `what`.
 #[track_caller]
 pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -78,7 +78,7 @@ pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnM
         }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
         // `condition` may take much of the machine's time: /proc, for example, is large on a busy machine. So the pause
-        // is as long as the call of `condition` took, and at least 2 ms.
+        // is as long as the call took, and at least 2 ms.
         std::thread::sleep(looked.elapsed().max(Duration::from_millis(2)));
     }
 }
@@ -87,7 +87,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// How long this machine takes at present to run a command that does nothing: the longest of five measurements.
+/// How long this machine takes now to run a command that does nothing: the longest of five measurements.
 pub(crate) fn slowness() -> Duration {
     let time = |_| {
         let start = Instant::now();
@@ -97,8 +97,7 @@ pub(crate) fn slowness() -> Duration {
     (0..5).map(time).max().unwrap()
 }
 
-/// A directory, deleted when the `Directory` is dropped. The path is short, since the path of a Unix socket has at most
-/// 107 bytes.
+/// A directory, deleted on drop. Its path is short, because that of a Unix socket has at most 107 bytes.
 #[derive(Debug)]
 pub(crate) struct Directory(PathBuf);
 
@@ -116,7 +115,6 @@ impl Directory {
         }
     }
 
-    /// Makes the directory with this path, which must not be there yet.
     pub(crate) fn at(path: &Path) -> Directory {
         std::fs::create_dir(path).unwrap();
         Directory(path.to_owned())
@@ -126,7 +124,6 @@ impl Directory {
         &self.0
     }
 
-    /// Writes a file, and returns its path.
     #[track_caller]
     pub(crate) fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
@@ -134,8 +131,8 @@ impl Directory {
         path
     }
 
-    /// Writes a file that can be executed at once. A file cannot be executed while any process has it open for writing.
-    /// So a child process writes the file: children of other tests do not inherit the open files of this child.
+    /// Writes a file that can be executed at once. That is impossible while any process has it open for writing, so a
+    /// child writes it, whose open files the children of other tests do not inherit.
     #[track_caller]
     pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
@@ -146,7 +143,7 @@ impl Directory {
         path
     }
 
-    /// A command that exists and has the permission to be executed, but cannot start: its interpreter does not exist.
+    /// A command that may be executed, but cannot start because its interpreter does not exist.
     pub(crate) fn without_interpreter(&self) -> String {
         self.program("without-interpreter", "#!/no/such/interpreter\n").to_str().unwrap().to_owned()
     }

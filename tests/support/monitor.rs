@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-/// Records all requests that a server gets from `Monitor::new` on.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     lines: Arc<Mutex<Vec<String>>>,
@@ -32,8 +31,8 @@ impl Monitor {
         Monitor { lines, stream }
     }
 
-    /// All requests since `new`, and all calls of commands from inside scripts (`[0 lua]`). To miss none, this function
-    /// sends a marker to the server, and waits until MONITOR shows the marker.
+    /// All requests since `new`, and all calls of commands from inside scripts (`[0 lua]`). To miss none, a marker is
+    /// sent to the server, and awaited in MONITOR.
     pub(crate) fn lines(&self, redis: &Redis) -> Vec<String> {
         let marker = format!("marker-{}", uuid::Uuid::new_v4());
         redis.command(&["ECHO", &marker]);
@@ -46,7 +45,7 @@ impl Monitor {
         found
     }
 
-    /// The commands that clients sent, upper case, without their arguments and without calls from inside scripts.
+    /// The commands that clients sent, in upper case, without arguments and without calls from inside scripts.
     pub(crate) fn commands(&self, redis: &Redis) -> Vec<String> {
         let lines = self.lines(redis);
         let outer = lines.iter().filter(|line| !line.contains(" lua] "));
@@ -60,8 +59,8 @@ impl Drop for Monitor {
     }
 }
 
-/// How often clients and scripts have called each command since [`reset_command_calls`]. INFO and CONFIG RESETSTAT are
-/// left out, since these two functions themselves call INFO and CONFIG RESETSTAT.
+/// How often clients and scripts have called each command since [`reset_command_calls`], without INFO and CONFIG
+/// RESETSTAT, which these two functions call themselves.
 pub(crate) fn command_calls(redis: &Redis) -> BTreeMap<String, u64> {
     let info: String = redis.query(&["INFO", "commandstats"]);
     let entries = info.lines().filter_map(|line| {

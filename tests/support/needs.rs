@@ -5,7 +5,7 @@ use std::process::Command;
 
 const MAKEFILE: &str = include_str!("../../Makefile");
 
-/// Fails the test because this command could not be started. If a package has the program, names the package.
+/// Fails the test because this command could not be started, and names the package that has it, if any.
 #[track_caller]
 pub(crate) fn cannot_start(command: &Command, error: &Error) -> ! {
     match package(&command.get_program().to_string_lossy()) {

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// A network namespace, with a process in it that does nothing.
+/// Lives as long as a process in it that does nothing.
 #[derive(Debug)]
 pub(crate) struct Network {
     inhabitant: Child,
@@ -37,13 +37,13 @@ impl Network {
                 return None;
             }
         };
-        // The namespace of users comes first: it gives the right to enter the namespace of the network.
+        // The user namespace comes first: it gives the right to enter the network namespace.
         let names = if is_root { &["net"][..] } else { &["user", "net"] };
         let open = |name: &&str| File::open(format!("/proc/{}/ns/{name}", inhabitant.id())).unwrap();
         Some(Arc::new(Network { namespaces: names.iter().map(open).collect(), inhabitant }))
     }
 
-    /// Lets the command start in this network, which must exist until the command starts.
+    /// Lets the command start in this network, which must exist until then.
     pub(super) fn enter(&self, command: &mut Command) {
         let namespaces: Vec<i32> = self.namespaces.iter().map(AsRawFd::as_raw_fd).collect();
         // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Ties the process of `command` to the thread that starts the process: when the thread ends, the kernel kills the
-/// process. So no server outlives a test binary that is killed.
+/// Lets the kernel kill the process when the thread that starts it ends, so that no server outlives a test binary that
+/// is killed.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe, and the closure calls nothing else.
     unsafe {
@@ -22,17 +22,16 @@ pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Sends a signal to one process; a process that has already gone is no failure.
+/// Sends a signal to one process; it is no failure if the process has already ended.
 pub(crate) fn send(pid: u32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
 }
 
-/// Whether the process exists and is not a zombie.
 pub(crate) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// The name of the process (/proc/PID/comm); empty if the process is gone.
+/// The name of the process (/proc/PID/comm); empty if it does not exist.
 pub(crate) fn name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
@@ -42,24 +41,22 @@ pub(crate) fn stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
-/// True if the process sleeps, in a call that waits for something.
 pub(crate) fn sleeps(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'S')
 }
 
-/// The value behind `name` in /proc/PID/status. None: the process is gone, or no line begins with `name`.
+/// The value behind `name` in /proc/PID/status.
 pub(crate) fn status_line(pid: u32, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.map(|line| line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Processes that a test watches, even if they are not its children. The test can wait until they have ended.
+/// Processes that a test watches, whether or not they are its children.
 #[derive(Debug)]
 pub(crate) struct Watched(Vec<OwnedFd>);
 
 impl Watched {
-    /// The processes among `pids` that still exist.
     pub(crate) fn new(pids: &[u32]) -> Watched {
         let open = |pid: &u32| {
             // SAFETY: takes two numbers and touches no memory.
@@ -100,7 +97,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Every live process whose environment, as of its start, has the line `TEST_TAG=<tag>`; orphans are found too.
+/// Every live process whose environment, as of its start, has the line `TEST_TAG=<tag>`, orphans included.
 pub(crate) fn tagged(tag: &str) -> Vec<u32> {
     let line = format!("TEST_TAG={tag}");
     all()
@@ -115,8 +112,8 @@ fn all() -> impl Iterator<Item = u32> {
     std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The state and the parent of a process, from /proc/PID/stat. None: the process is gone. The process' name, in
-/// parentheses, may contain any character, so the state begins behind the last `)`.
+/// The state and the parent of a process, from /proc/PID/stat. The process' name, in parentheses, may contain any
+/// character, so the state begins behind the last `)`.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let line = String::from_utf8_lossy(&line);

@@ -12,20 +12,18 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// How the proxy treats requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Passes everything on.
     Pass,
-    /// Passes everything on, requests and replies, each after this delay.
+    /// Passes requests and replies on, each after this delay.
     Delay(Duration),
-    /// Passes everything on after this delay. Bytes that come before this moment first wait for the moment.
+    /// Passes everything on after this delay. What comes before this moment first waits for it.
     Hold(Instant, Duration),
-    /// Accepts connections, and swallows all bytes of clients and server.
+    /// Accepts connections, and swallows all bytes.
     BlackHole,
     /// Passes requests on to the server, and swallows all replies.
     LoseReplies,
-    /// Closes all open connections, and closes each new connection at once.
+    /// Closes all open connections, and each new one at once.
     Cut,
     /// Passes requests on to the server. The client gets replies byte by byte, with this pause before each byte.
     Drip(Duration),
@@ -33,11 +31,11 @@ pub(crate) enum Mode {
     Garbage(Vec<u8>),
     /// The proxy itself answers each request with this error. The server gets nothing.
     Refuse(String),
-    /// Passes requests on to the server, which executes them. The client gets this error instead of each reply.
+    /// The server executes the requests, but the client gets this error instead of each reply.
     Misreport(String),
-    /// Passes requests on to the server. The client gets half of the first reply, and the proxy closes the connection.
+    /// The client gets half of the first reply, and then the end of the connection.
     HalfReply,
-    /// Passes requests on to the server. The client gets half of the first reply, and the proxy resets the connection.
+    /// The client gets half of the first reply, and then a reset.
     Reset,
 }
 
@@ -46,21 +44,19 @@ pub(crate) enum Mode {
 pub(crate) enum Break {
     Reset,
     End,
-    /// The client sees the end of the connection, but all that the client sends still arrives at the server.
+    /// The client sees the end of the connection, but what it sends still arrives at the server.
     HalfEnd,
-    /// No byte goes through any present connection any more, but the connections stay open.
+    /// No byte passes any more, but the connection stays open.
     BlackHole,
 }
 
-/// A listener on 127.0.0.1 that passes connections on to one server, or to several servers in turn. When the `Proxy` is
-/// dropped, all connections are closed.
+/// A listener on 127.0.0.1 that passes connections on to one server, or to several in turn. Dropping it closes them.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
 }
 
-/// The address of a server.
 #[derive(Clone, Debug)]
 enum Target {
     Unix(PathBuf),
@@ -70,16 +66,15 @@ enum Target {
 
 #[derive(Debug)]
 struct Shared {
-    /// The servers. New connections lead to one server after the other, in turn.
+    /// New connections lead to one server after the other, in turn.
     targets: Mutex<Vec<Target>>,
     mode: Mutex<Mode>,
     ended: AtomicBool,
-    /// Connections are numbered from 0. No byte goes through a connection with a number below this.
+    /// Connections are numbered from 0. No byte goes through one with a number below this.
     half_open: AtomicUsize,
-    /// The connections of clients. The two pumps of a connection own it: when both pumps have ended, it is closed.
+    /// Owned by the two pumps of each connection: when both have ended, it is closed.
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// After this many more bytes from clients, the connection of the last of these bytes breaks in this way. None: no
-    /// connection breaks.
+    /// After this many more bytes from clients, the connection of the last of them breaks in this way.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
@@ -105,7 +100,6 @@ impl Proxy {
         Proxy::to(Target::Unix(target.socket()), mode)
     }
 
-    /// A proxy in front of whatever listens on this port.
     pub(crate) fn to_port(port: u16, mode: Mode) -> Proxy {
         Proxy::to(Target::Tcp(port), mode)
     }
@@ -149,7 +143,6 @@ impl Proxy {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Changes the mode, for open and for new connections.
     pub(crate) fn set(&self, mode: Mode) {
         *self.shared.mode.lock().unwrap() = mode.clone();
         if mode == Mode::Cut {
@@ -167,48 +160,44 @@ impl Proxy {
         self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
-    /// Makes all present connections half-open: no byte goes through them any more, but they are not closed. New
-    /// connections work.
+    /// Makes all present connections half-open: no byte passes any more, but they are not closed. New connections work.
     pub(crate) fn half_open(&self) {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
 
-    /// Ends one direction of all open connections. `Write`: the client gets no reply any more, but its requests still
-    /// arrive. `Read`: no request arrives any more, and the server sees the connection end.
+    /// Ends one direction of all open connections. `Write`: the client gets no more replies, but its requests still
+    /// arrive. `Read`: no more requests arrive, and the server sees the connection end.
     pub(crate) fn half_close(&self, direction: Shutdown) {
         for stream in self.shared.open.lock().unwrap().iter().filter_map(Weak::upgrade) {
             let _ = stream.shutdown(direction);
         }
     }
 
-    /// How many connections there have been.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many chunks of bytes have come from clients. A chunk may have any length. Chunks from half-open connections
-    /// do not count.
+    /// How many chunks of bytes, of any length, have come from clients over connections that are not half-open.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
     }
 
-    /// From now on, the proxy counts the bytes that clients send. Byte number `byte` passes, and the connection that
-    /// brought this byte breaks right after it. New connections work.
+    /// From now on, counts the bytes that clients send. The connection that brings byte number `byte` breaks right
+    /// after it. New connections work.
     pub(crate) fn break_at(&self, byte: usize, how: Break) {
         *self.shared.breaks.lock().unwrap() = Some((byte, how));
     }
 
-    /// Cancels `break_at`, if no connection has been broken yet.
     pub(crate) fn mend(&self) {
         *self.shared.breaks.lock().unwrap() = None;
     }
 
-    /// How many bytes have come from clients. Bytes from half-open connections do not count.
+    /// How many bytes have come from clients over connections that are not half-open.
     pub(crate) fn requested(&self) -> usize {
         self.shared.requested.load(Ordering::SeqCst)
     }
 
-    /// How many bytes went back to clients. Bytes in the modes `Refuse`, `HalfReply` and `Reset` do not count.
+    /// How many bytes went back to clients, except in the modes `Refuse`, `HalfReply` and `Reset`.
     pub(crate) fn replied(&self) -> usize {
         self.shared.replied.load(Ordering::SeqCst)
     }
@@ -244,7 +233,7 @@ impl Shared {
         if self.mode() == Mode::Cut {
             return;
         }
-        // If the server is down, the client's connection closes at once.
+        // If the server is down, this closes the client's connection.
         let targets = self.targets.lock().unwrap().clone();
         match &targets[number % targets.len()] {
             Target::Unix(path) => {
@@ -282,7 +271,7 @@ impl Shared {
     }
 
     /// Breaks the client's connection if this chunk has the byte of [`Proxy::break_at`]. Returns the part of the chunk
-    /// that still arrives. None: the whole chunk arrives, since no break is due, or the break is [`Break::HalfEnd`].
+    /// that still arrives, or None if all of it does: no break is due, or it is a [`Break::HalfEnd`].
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;
@@ -307,7 +296,7 @@ impl Shared {
         number >= self.half_open.load(Ordering::SeqCst)
     }
 
-    /// Takes a chunk of bytes from a client. Returns the pieces that go on to the server, each behind its delay.
+    /// Takes a chunk from a client. Returns the pieces that go on to the server, each behind its delay.
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
@@ -333,7 +322,7 @@ impl Shared {
         }
     }
 
-    /// Takes a chunk of bytes from the server. Returns the pieces that go on to the client, each behind its delay.
+    /// Takes a chunk from the server. Returns the pieces that go on to the client, each behind its delay.
     fn reply(&self, chunk: Vec<u8>, client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         let pieces = match self.mode() {
             Mode::Pass => vec![(Duration::ZERO, chunk)],
@@ -360,7 +349,7 @@ impl Shared {
     }
 }
 
-/// The bytes that come from a client. If the client resets the connection, the reset is counted.
+/// Counts resets by the client.
 struct Client {
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -380,7 +369,7 @@ impl Read for Client {
 fn requests(mut chunk: &[u8]) -> usize {
     let mut count = 0;
     // Reads a line such as `*3\r\n`, with the mark `*`, at the start of the chunk. Returns the number, and the bytes
-    // behind the line. None: the chunk does not begin with such a line.
+    // behind the line.
     fn number(chunk: &[u8], mark: u8) -> Option<(usize, &[u8])> {
         let end = chunk.windows(2).position(|pair| pair == b"\r\n")?;
         let digits = std::str::from_utf8(chunk[..end].strip_prefix(&[mark])?).ok()?;
@@ -406,15 +395,13 @@ fn reset(stream: &TcpStream) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Where a [`pump`] writes. `Direct`: the thread that reads also writes. `Delayed`: once a piece has to wait, a second
-/// thread writes this piece and all later pieces.
+/// Where a [`pump`] writes. Once a piece has to wait, a second thread writes it and all later ones.
 enum Outlet<W> {
     Direct(W),
     Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
     Closed,
 }
 
-/// A stream that can tell its other end that no more bytes come.
 trait Close: Write {
     fn close(&self);
 }
@@ -432,8 +419,8 @@ impl Close for UnixStream {
 }
 
 impl<W: Close + Send + 'static> Outlet<W> {
-    /// Writes the piece at the moment `due`, after all earlier pieces. If the piece has to wait, a second thread writes
-    /// it and all later pieces. Returns false once a write has found that the other end is closed.
+    /// Writes the piece at the moment `due`, after all earlier pieces. Returns false once a write has found that the
+    /// other end is closed.
     fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
         if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
             && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)
@@ -458,8 +445,8 @@ impl<W: Close + Send + 'static> Outlet<W> {
     }
 }
 
-/// Starts a thread that reads chunks, gives each chunk to `treat`, and writes the resulting pieces. Until a piece has
-/// to wait, a single thread reads and writes, since a busy machine delays each change of threads.
+/// Starts a thread that reads chunks, gives each to `treat`, and writes the resulting pieces. It also writes until a
+/// piece has to wait, because a busy machine delays each change of threads.
 fn pump(
     mut from: impl Read + Send + 'static,
     to: impl Close + Send + 'static,

@@ -15,10 +15,10 @@ use std::os::fd::AsRawFd;
 use std::process::Child;
 use std::sync::Arc;
 
-/// The prompt of the shell. No line that a test types contains this text.
+/// No line that a test types contains this text.
 const PROMPT: &str = "%% ";
 
-/// A terminal and its shell. When the `Terminal` is dropped, the shell and all processes that it started are killed.
+/// A terminal and its shell. Dropping it kills the shell and all processes that the shell started.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     test: Test,
@@ -28,21 +28,20 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal with an interactive bash, without a line editor. bash finds redlock in PATH, and the servers in its
-    /// environment.
+    /// bash without a line editor, which finds redlock in PATH, and the servers in its environment.
     #[track_caller]
     pub(crate) fn bash<W: Where + ?Sized>(servers: &W) -> Terminal {
         let arguments = ["--norc", "--noprofile", "--noediting", "-i"];
         Terminal::start(Test::program(servers, "bash").args(arguments))
     }
 
-    /// A terminal with the system's own shell.
+    /// The system's own shell.
     #[track_caller]
     pub(crate) fn sh<W: Where + ?Sized>(servers: &W) -> Terminal {
         Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
     }
 
-    /// A terminal with a shell that has a line editor: bash, zsh or fish. The user's configuration is not read.
+    /// A shell with a line editor: bash, zsh or fish. It does not read the user's configuration.
     #[track_caller]
     pub(crate) fn editing<W: Where + ?Sized>(servers: &W, shell: &str) -> Terminal {
         let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");
@@ -62,7 +61,7 @@ impl Terminal {
         let mut command = test.command();
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
         let shell = command.spawn().unwrap_or_else(|error| cannot_start(&command, &error));
-        // `command` keeps descriptors of the terminal's slave side. While they are open, the output does not end.
+        // `command` keeps the terminal's slave side open, and until that is closed, the output does not end.
         drop(command);
         let keys = File::from(pair.master);
         let terminal = Terminal { screen: Output::new(Some(keys.try_clone().unwrap())), test, shell, keys };
@@ -70,7 +69,7 @@ impl Terminal {
         terminal
     }
 
-    /// Gives the terminal another size, as if a person had dragged the window's corner.
+    /// Resizes the terminal, as if a person had dragged the window's corner.
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: TIOCSWINSZ reads one winsize.
@@ -81,13 +80,11 @@ impl Terminal {
         (&self.keys).write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line.
     pub(crate) fn enters(&self, line: &str) {
         self.types(&format!("{line}\n"));
     }
 
-    /// Waits until `text` is in the output that the test has not read yet. Reads and returns this output up to the end
-    /// of `text`.
+    /// Waits until `text` comes, and returns the output up to its end that the test has not read yet.
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) -> String {
         match self.screen.up_to(text, SOON) {
@@ -96,7 +93,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the shell's prompt. At the prompt, `shell_has_the_terminal` must be true. Returns the output up to the
+    /// Waits for the shell's prompt, at which `shell_has_the_terminal` must be true. Returns the output up to the
     /// prompt.
     #[track_caller]
     pub(crate) fn prompts(&self) -> String {
@@ -105,7 +102,7 @@ impl Terminal {
         shown
     }
 
-    /// The status of the last command, as the shell tells it. The shell must be at its prompt.
+    /// The status of the last command, as the shell reports it. The shell must be at its prompt.
     #[track_caller]
     pub(crate) fn status(&self) -> i32 {
         self.enters("echo status=$?.");
@@ -133,12 +130,11 @@ impl Terminal {
         self.test.directory()
     }
 
-    /// Everything that the terminal has shown.
     pub(crate) fn all(&self) -> String {
         self.screen.all()
     }
 
-    /// All live processes that the terminal's shell and its descendants have started, orphans included.
+    /// All live processes that the shell and its descendants have started, orphans included.
     pub(crate) fn others(&self) -> Vec<u32> {
         let mut pids = tagged(self.test.tag());
         pids.retain(|pid| *pid != self.shell.id());

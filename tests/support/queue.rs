@@ -1,11 +1,10 @@
-//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter only when the waiter before it is in line, so
-//! the order of the waiters is known. `Contenders` compete for the lock in any order.
+//! Waiters for the lock `backup`. `Line` and `Numbered` start a waiter only when the one before it is in line, so the
+//! order is known. `Contenders` compete for the lock in any order.
 
 use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually, redlock};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lock `backup`, and its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line;
 
@@ -15,13 +14,12 @@ impl Line {
     const QUEUE: &'static str = "{redlock:backup}:\u{1f}queue";
     const RESERVED: &'static str = "{redlock:backup}:\u{1f}reserved";
 
-    /// How many waiters are in the queue of this node.
     #[track_caller]
     pub(crate) fn length(redis: &Redis) -> usize {
         redis.query(&["ZCARD", Line::QUEUE])
     }
 
-    /// The waiters in the queue of this node, in the order of their tickets.
+    /// In the order of their tickets.
     #[track_caller]
     pub(crate) fn waiters(redis: &Redis) -> Vec<String> {
         redis.query(&["ZRANGE", Line::QUEUE, "0", "-1"])
@@ -62,8 +60,7 @@ impl Line {
         running
     }
 
-    /// Waits until most of the nodes have the lock with one and the same token, which is not `token`. Returns that new
-    /// token.
+    /// Waits until most of the nodes have the lock with one and the same new token, which is returned.
     #[track_caller]
     pub(crate) fn passes_from<'a>(nodes: impl IntoIterator<Item = &'a Redis> + Copy, token: &str) -> String {
         let count = nodes.into_iter().count();
@@ -77,8 +74,8 @@ impl Line {
     }
 }
 
-/// Jobs that wait in line for the lock `backup`. A job that gets the lock adds a line to the file `order`: the job's
-/// number and fencing token.
+/// Jobs that wait in line for the lock `backup`. A job that gets it adds its number and fencing token to the file
+/// `order`.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     directory: Arc<Directory>,
@@ -86,8 +83,7 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// Starts `count` jobs. Each job is started when the jobs before it are in line. `in_line` tells how many waiters
-    /// are in line.
+    /// Starts `count` jobs, each when `in_line` says that the jobs before it are in line.
     #[track_caller]
     pub(crate) fn join<W: Where + ?Sized>(servers: &W, count: usize, in_line: impl Fn() -> usize) -> Numbered {
         let directory = Arc::new(Directory::new());
@@ -106,7 +102,7 @@ impl Numbered {
     }
 
     /// Waits for the end of all jobs. They must get the lock in the order of their numbers, each with a larger fencing
-    /// token than the job before it. Returns the first job's fencing token.
+    /// token than the one before. Returns the first fencing token.
     #[track_caller]
     pub(crate) fn are_served_in_order(self) -> u64 {
         let count = self.running.len();
@@ -121,8 +117,8 @@ impl Numbered {
     }
 }
 
-/// Callers who take the lock `backup` over and over. Each job adds a line to the file `order`: its fencing token, or
-/// `two` if another job runs at the same time.
+/// Callers who take the lock `backup` over and over. Each job adds its fencing token to the file `order`, or `two` if
+/// another job runs at the same time.
 #[derive(Debug)]
 pub(crate) struct Contenders {
     directory: Arc<Directory>,
@@ -130,10 +126,11 @@ pub(crate) struct Contenders {
 }
 
 impl Contenders {
-    /// Starts `count` callers. Each caller runs `jobs` jobs, one after another, with these further arguments of `run`.
+    /// Starts `count` callers, each of which runs `jobs` jobs, one after another, with these further arguments of
+    /// `run`.
     pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
         let directory = Arc::new(Directory::new());
-        // When the job ends, the kernel frees flock's lock on the file `busy`, even if the job was killed.
+        // The kernel frees flock's lock on the file `busy` when the job ends, even if it was killed.
         let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
         std::fs::write(directory.path().join("job"), job).unwrap();
         let script = format!(
@@ -147,20 +144,18 @@ impl Contenders {
         Contenders { running: (0..count).map(contender).collect(), directory }
     }
 
-    /// How many jobs have begun.
     pub(crate) fn jobs(&self) -> usize {
         self.order().len()
     }
 
-    /// Waits until `jobs` more jobs have begun.
     #[track_caller]
     pub(crate) fn go_on(&self, jobs: usize) {
         let before = self.jobs();
         eventually(Duration::from_secs(40), "the lock changes hands", || self.jobs() >= before + jobs);
     }
 
-    /// Waits for the end of all callers. At least `jobs` jobs must have begun, and no two jobs may have run at a time.
-    /// Each job must have a larger fencing token than the job before it.
+    /// Waits for the end of all callers. At least `jobs` jobs must have begun, no two at a time, each with a larger
+    /// fencing token than the one before.
     #[track_caller]
     pub(crate) fn finish(mut self, jobs: usize) {
         self.running.drain(..).for_each(|running| drop(running.finish()));

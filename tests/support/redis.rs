@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A running server. When the `Redis` is dropped, the server dies. If the test has failed, the server's log is printed.
+/// A running server, which dies on drop. If the test has failed, its log is printed.
 #[derive(Debug)]
 pub(crate) struct Redis {
     directory: Directory,
@@ -18,12 +18,12 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
-    /// This many seconds are added to the uptime that the server shows.
+    /// In seconds, added to the uptime that the server shows.
     age: i64,
     network: Option<Arc<Network>>,
 }
 
-/// The wall clock of a server, which a test can set. The path is that of the file CLOCK_FILE: see clock.c.
+/// The wall clock of a server, which a test can set by the file CLOCK_FILE: see clock.c.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerClock(PathBuf);
 
@@ -31,13 +31,12 @@ impl ServerClock {
     /// Sets the server's clock to this machine's time plus `ahead`.
     pub(crate) fn set(&self, ahead: Duration) {
         let microseconds = i64::try_from(ahead.as_micros()).unwrap();
-        // The file is changed, not replaced: the server has mapped the file into its memory.
+        // The file is changed, not replaced, because the server has mapped it into its memory.
         let file = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &microseconds.to_ne_bytes(), 0).unwrap();
     }
 }
 
-/// Servers that a call of redlock can use.
 pub(crate) trait Where {
     fn urls(&self) -> Vec<String>;
 
@@ -83,8 +82,8 @@ impl Redis {
         Redis::with(&[])
     }
 
-    /// A server that takes `delay` microseconds to load each key, and answers requests while it loads. None with Redis
-    /// 6, which answers too seldom while it loads.
+    /// A server that takes `delay` microseconds to load each key, and answers requests meanwhile. None with Redis 6,
+    /// which answers too seldom while it loads.
     pub(crate) fn loading_slowly(delay: &str) -> Option<Redis> {
         let version = Command::new(program()).arg("--version").output().unwrap().stdout;
         if String::from_utf8_lossy(&version).contains("v=6.") {
@@ -94,11 +93,10 @@ impl Redis {
         Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
     }
 
-    /// The arguments of a server whose data survives SIGKILL: the server hands each write to the kernel before it
-    /// answers. (With `appendfsync always`, the server would also wait for the disk.)
+    /// With these arguments, data survives SIGKILL: the server hands each write to the kernel before it answers. (With
+    /// `appendfsync always`, it would also wait for the disk.)
     pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
-    /// A server that still has its data when it is started again after a SIGKILL.
     pub(crate) fn durable() -> Redis {
         Redis::with(Redis::DURABLE)
     }
@@ -110,12 +108,11 @@ impl Redis {
         redis
     }
 
-    /// A server on a Unix socket and on a TCP port.
     pub(crate) fn with_tcp(arguments: &[&str]) -> Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
-    /// Starts a replica of `primary`, and waits until the replica has the data of `primary`.
+    /// Starts a replica, and waits until it has the data of `primary`.
     pub(crate) fn replica_of(primary: &Redis, arguments: &[&str]) -> Redis {
         let port = primary.port().to_string();
         let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
@@ -124,7 +121,6 @@ impl Redis {
         replica
     }
 
-    /// A server on 127.0.0.1:6379 of this network.
     pub(crate) fn on_default_port(network: &Arc<Network>) -> Redis {
         let redis = Redis::launch_in(Directory::new(), Some(network), &[], Some(6379), 0);
         redis.ready();
@@ -144,7 +140,7 @@ impl Redis {
     /// Calls `launch` with a free port, and returns the launched server once it answers.
     pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
         let mut log = String::new();
-        // Another process may take the free port before the server does. In that case the server ends at once.
+        // If another process takes the free port before the server does, the server ends at once.
         for _ in 0..5 {
             let mut redis = launch(free_port());
             if redis.became_ready() {
@@ -155,24 +151,23 @@ impl Redis {
         panic!("redis-server ended each time:\n{log}");
     }
 
-    /// Several independent servers, started together.
     pub(crate) fn several(count: usize) -> Vec<Redis> {
         Redis::aged(count, 0)
     }
 
-    /// Several servers. Each says that it was started this many seconds ago. A negative number means a start in the
-    /// future, as after a clock was set back.
+    /// Several servers, each of which says that it was started this many seconds ago. A negative number means a start
+    /// in the future, as after a clock was set back.
     pub(crate) fn aged(count: usize, seconds: i64) -> Vec<Redis> {
         let servers: Vec<Redis> = (0..count).map(|_| Redis::launch_aged(&[], None, seconds)).collect();
         servers.iter().for_each(Redis::ready);
         if seconds != 0 {
-            let told: i64 = servers[0].info("uptime_in_seconds").parse().unwrap();
-            assert!((told - seconds).abs() < 60, "redis-server does not heed the other clock: {told}");
+            let reported: i64 = servers[0].info("uptime_in_seconds").parse().unwrap();
+            assert!((reported - seconds).abs() < 60, "redis-server does not heed the other clock: {reported}");
         }
         servers
     }
 
-    /// A server whose wall clock can be set. The server says that it was started this many seconds ago.
+    /// A server whose wall clock can be set, and which says that it was started this many seconds ago.
     pub(crate) fn with_clock(arguments: &[&str], age: i64) -> Redis {
         let directory = Directory::new();
         std::fs::write(directory.path().join("clock"), 0_i64.to_ne_bytes()).unwrap();
@@ -181,7 +176,6 @@ impl Redis {
         redis
     }
 
-    /// The wall clock of a server made by `with_clock`.
     pub(crate) fn clock(&self) -> ServerClock {
         ServerClock(self.directory.path().join("clock"))
     }
@@ -234,7 +228,7 @@ impl Redis {
     }
 
     fn pings(&self) -> bool {
-        // An error from the server, except LOADING, counts as an answer. The server may demand a password, or may be a
+        // An error from the server, except LOADING, counts as an answer: the server may demand a password, or be a
         // replica without data.
         match self.try_connection() {
             Ok(mut connection) => match redis::cmd("PING").query::<String>(&mut connection) {
@@ -249,17 +243,15 @@ impl Redis {
         self.directory.path().join("s")
     }
 
-    /// `unix:///…`, without a password.
+    /// Without a password.
     pub(crate) fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// `127.0.0.1:port`.
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// `redis://127.0.0.1:port`.
     pub(crate) fn tcp_url(&self) -> String {
         format!("redis://{}", self.address())
     }
@@ -272,8 +264,8 @@ impl Redis {
         self.child.id()
     }
 
-    /// Gives the server a real-time priority, where permitted: its slow log also counts the time in which a script
-    /// waits for a processor.
+    /// Gives the server a real-time priority, where permitted, because its slow log also counts the time in which a
+    /// script waits for a processor.
     pub(crate) fn go_first(&self) {
         let _ =
             Command::new("chrt").args(["--fifo", "-p", "1", &self.pid().to_string()]).stderr(Stdio::null()).status();
@@ -292,7 +284,7 @@ impl Redis {
     fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
         let password = self.password.as_ref().map(|password| format!("?pass={password}")).unwrap_or_default();
         let info = format!("{}{password}", self.url()).into_connection_info()?;
-        // Tests count and watch commands: the test's own client must not add CLIENT SETINFO.
+        // Tests count and watch commands, so their own client must not add CLIENT SETINFO.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let connection = redis::Client::open(info.set_redis_settings(settings))?.get_connection()?;
         connection.set_read_timeout(Some(SOON))?;
@@ -300,7 +292,7 @@ impl Redis {
         Ok(connection)
     }
 
-    /// Sends one command to the server, on a new connection, and returns the answer.
+    /// Sends one command to the server, on a new connection.
     pub(crate) fn try_query<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut request = redis::cmd(command[0]);
         for argument in &command[1..] {
@@ -309,7 +301,7 @@ impl Redis {
         request.query(&mut self.try_connection()?)
     }
 
-    /// Sends one command to the server, and returns the answer. The command must succeed.
+    /// Sends one command to the server, which must succeed.
     #[track_caller]
     pub(crate) fn query<T: FromRedisValue>(&self, command: &[&str]) -> T {
         loop {
@@ -322,7 +314,7 @@ impl Redis {
         }
     }
 
-    /// Sends one command to the server. The command must succeed; the answer does not matter.
+    /// As [`Redis::query`], if the answer does not matter.
     #[track_caller]
     pub(crate) fn command(&self, command: &[&str]) {
         let _: redis::Value = self.query(command);
@@ -344,8 +336,7 @@ impl Redis {
         self.query(&["EXISTS", key])
     }
 
-    /// The names of all keys, sorted, without the keys of the memory of runs. Most tests are about locks, and the
-    /// memory outlives the locks.
+    /// The names of all keys, sorted, without those of history, which outlive the locks that most tests are about.
     #[track_caller]
     pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
@@ -355,7 +346,6 @@ impl Redis {
         keys
     }
 
-    /// One field of INFO.
     #[track_caller]
     pub(crate) fn info(&self, field: &str) -> String {
         let info: String = self.query(&["INFO", "everything"]);
@@ -363,7 +353,7 @@ impl Redis {
         line.unwrap_or_else(|| panic!("no {field} in INFO")).to_owned()
     }
 
-    /// Stops the server's process. Connections stay open, and the kernel accepts new connections. Nothing is answered
+    /// Stops the server's process. Connections stay open, and the kernel accepts new ones, but nothing is answered
     /// until [`Redis::resume`].
     pub(crate) fn pause(&self) {
         send(self.pid(), Signal::SIGSTOP);
@@ -377,15 +367,15 @@ impl Redis {
         send(self.pid(), Signal::SIGCONT);
     }
 
-    /// Kills the server by SIGKILL. Data that the server has not saved is lost.
+    /// Kills the server by SIGKILL. Data that it has not saved is lost.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let _ = std::fs::remove_file(self.socket());
     }
 
-    /// Kills the server if it lives, starts it again at the same addresses, and waits until it answers. The server is
-    /// then empty, unless it has saved its data.
+    /// Starts the server again at the same addresses, and waits until it answers. It is then empty, unless it has saved
+    /// its data.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         self.restart_aged(0);
@@ -399,7 +389,7 @@ impl Redis {
         self.ready();
     }
 
-    /// Kills the server if it lives, and starts it again. Does not wait until the server answers.
+    /// As [`Redis::restart`], but does not wait until the server answers.
     pub(crate) fn restart_unready(&mut self) {
         if alive(self.pid()) {
             self.kill();
@@ -430,7 +420,6 @@ pub(super) fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// The library that gives a program other clocks: see clock.c.
 pub(crate) fn other_clocks() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("clock.so", include_str!("clock.c"), &["-shared", "-fPIC"]))
@@ -446,8 +435,7 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 on which nobody listens now. The port + 10,000 is a valid port too: a server of a Cluster
-/// needs both ports.
+/// A free TCP port of 127.0.0.1. The port + 10,000 is a valid port, too, because a server of a Cluster needs both.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

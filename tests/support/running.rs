@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// A call under way. When the `Running` is dropped, the call and all processes that it started are killed.
+/// A call under way. Dropping it kills the call and all processes that it started.
 #[derive(Debug)]
 pub(crate) struct Running {
     test: Test,
@@ -29,7 +29,7 @@ impl Running {
         let started = Instant::now();
         let mut child = command.spawn().unwrap_or_else(|error| cannot_start(&command, &error));
         if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
-            // An error is dropped: a call may end without reading all of its standard input.
+            // An error is dropped, because a call may end without reading all of its standard input.
             std::thread::spawn(move || drop(pipe.write_all(&input)));
         }
         let stdout = Output::new(child.stdout.take());
@@ -42,7 +42,6 @@ impl Running {
         self.child.id()
     }
 
-    /// The working directory of the call.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -58,8 +57,7 @@ impl Running {
         pids
     }
 
-    /// Waits until this `run` has forked the keeper; returns the keeper's pid. (redlock forks the keeper before it asks
-    /// any server.)
+    /// Waits until this `run` has forked the keeper, which it does before it asks any server; returns the keeper's pid.
     #[track_caller]
     pub(crate) fn keeper(&self) -> u32 {
         let find = || {
@@ -70,7 +68,7 @@ impl Running {
         find().unwrap()
     }
 
-    /// The processes of the job: all live processes of this call except redlock and its keeper.
+    /// All live processes of this call except redlock and its keeper.
     pub(crate) fn job(&self) -> Vec<u32> {
         let mut pids = self.others();
         pids.retain(|&pid| name(pid) != "redlock-keeper");
@@ -87,25 +85,25 @@ impl Running {
         send(self.pid(), signal);
     }
 
-    /// Reads and returns the next line of standard output, without the line break.
+    /// The next line of standard output, without the line break.
     #[track_caller]
     pub(crate) fn stdout_line(&self) -> String {
         self.line(&self.stdout, "standard output")
     }
 
-    /// Reads and returns the next line of standard error, without the line break.
+    /// The next line of standard error, without the line break.
     #[track_caller]
     pub(crate) fn stderr_line(&self) -> String {
         self.line(&self.stderr, "standard error")
     }
 
-    /// Reads and returns the next line of standard error. The line, without its line break, must match `expected`.
+    /// As [`Running::stderr_line`], which must match `expected`.
     #[track_caller]
     pub(crate) fn says(&self, expected: impl Into<Pattern>) -> String {
         self.expected(&self.stderr, "standard error", &expected.into())
     }
 
-    /// Reads and returns the next line of standard output. The line, without its line break, must match `expected`.
+    /// As [`Running::stdout_line`], which must match `expected`.
     #[track_caller]
     pub(crate) fn prints(&self, expected: impl Into<Pattern>) -> String {
         self.expected(&self.stdout, "standard output", &expected.into())
@@ -126,12 +124,12 @@ impl Running {
         }
     }
 
-    /// All of standard error since the start of the call, whether the test has read it or not.
+    /// All of standard error since the start, whether the test has read it or not.
     pub(crate) fn all_stderr(&self) -> String {
         self.stderr.all()
     }
 
-    /// All standard output since the start of the call, whether the test has read it or not.
+    /// All of standard output since the start, whether the test has read it or not.
     pub(crate) fn all_stdout(&self) -> String {
         self.stdout.all()
     }
@@ -148,7 +146,6 @@ impl Running {
         self.ended
     }
 
-    /// Waits for the end of the call. The test fails if the call still runs after `deadline`.
     #[track_caller]
     pub(crate) fn wait(&mut self, deadline: Duration) -> Ended {
         let start = Instant::now();
@@ -169,8 +166,8 @@ impl Running {
         self.finish()
     }
 
-    /// Waits for the end of the call. Checks the status and the output, apart from the output that the test has read.
-    /// Kills the processes that the call has left behind.
+    /// Waits for the end of the call. Checks the status, and the output that the test has not read. Kills the processes
+    /// that the call has left behind.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let deadline = self.test.expected.deadline;
@@ -227,15 +224,14 @@ impl Drop for Running {
     }
 }
 
-/// The output of a pipe or a terminal. A thread reads the output at once: else a call that writes much would wait for
-/// the test.
+/// The output of a pipe or a terminal. A thread reads it at once, because a call that writes much would otherwise wait
+/// for the test.
 #[derive(Clone, Debug)]
 pub(super) struct Output(Arc<(Mutex<Buffer>, Condvar)>);
 
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// How many of the bytes the test has read.
     read: usize,
     ended: bool,
 }
@@ -275,8 +271,8 @@ impl Output {
         Some(line)
     }
 
-    /// Waits until `text` is in the output that the test has not read yet. Reads and returns this output up to the end
-    /// of `text`. None: `text` has not come before the deadline or the end of the output.
+    /// Waits for `text` in the output that the test has not read yet, and returns that output up to the end of `text`.
+    /// None if the deadline or the end of the output comes first.
     pub(super) fn up_to(&self, text: &str, deadline: Duration) -> Option<String> {
         let find = |buffer: &Buffer| {
             let rest = &buffer.bytes[buffer.read..];
@@ -293,7 +289,6 @@ impl Output {
         Some(found)
     }
 
-    /// Waits until no process has this output open; false if this takes longer than the deadline.
     fn ends(&self, deadline: Duration) -> bool {
         let (buffer, changed) = &*self.0;
         let guard = changed.wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended).unwrap().0;

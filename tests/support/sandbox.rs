@@ -3,8 +3,8 @@
 use nix::libc;
 use std::io;
 
-/// Makes the kernel refuse the system call with the number `call` (EPERM), to the present process and to all processes
-/// that it will start. Async-signal-safe.
+/// Makes the kernel refuse this system call (EPERM) to the present process and to all that it will start.
+/// Async-signal-safe.
 pub(super) fn refuse(call: i64) -> io::Result<()> {
     let number = u32::try_from(call).unwrap_or(u32::MAX);
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

@@ -6,13 +6,12 @@ use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest time that a failover may take, even if the machine is busy.
+/// A failover may take this long, even if the machine is busy.
 pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
 
-/// A service with three Sentinels.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
-    /// The first server is the primary at the start.
+    /// The first is the primary at the start.
     pub(crate) servers: Vec<Redis>,
     sentinels: Vec<Sentinel>,
 }
@@ -22,7 +21,7 @@ struct Sentinel {
     directory: Directory,
     child: Child,
     port: u16,
-    /// The port at which the test asks the Sentinel, without TLS.
+    /// The test asks the Sentinel here, without TLS.
     plain_port: u16,
     password: Option<String>,
 }
@@ -38,12 +37,12 @@ impl Sentinels {
     pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
     const HASTY: &'static str = "sentinel down-after-milliseconds mymaster 500";
 
-    /// A primary with this many replicas. After a minute of silence, the Sentinels count the primary as dead.
+    /// A primary with this many replicas. The Sentinels count a primary as dead after a minute of silence.
     pub(crate) fn start(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::CALM)
     }
 
-    /// A primary with this many replicas. After half a second of silence, the Sentinels count the primary as dead.
+    /// As [`Sentinels::start`], but half a second of silence is enough.
     pub(crate) fn failing_over(replicas: usize) -> Sentinels {
         Sentinels::with(replicas, &[], Sentinels::HASTY)
     }
@@ -57,7 +56,7 @@ impl Sentinels {
         Sentinels::with(replicas, &arguments, &lines.join("\n"))
     }
 
-    /// A primary with this many replicas, with further arguments for each server, and lines of configuration for each
+    /// A primary with this many replicas, further arguments for each server, and lines of configuration for each
     /// Sentinel.
     pub(crate) fn with(replicas: usize, arguments: &[&str], lines: &str) -> Sentinels {
         let launch = if arguments.contains(&"--tls-cert-file") { Redis::with_tls_port } else { Redis::with_tcp };
@@ -68,8 +67,8 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(launch(&[arguments, &replica].concat()));
         }
-        // A replica may count as online before any write has reached the replica. So this waits until one write has
-        // reached all replicas.
+        // A replica may count as online before any write has reached it. So this waits until one write has reached all
+        // of them.
         let mut connection = servers[0].connection();
         let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
             let mut command = redis::cmd(request[0]);
@@ -79,12 +78,11 @@ impl Sentinels {
         let wanted = replicas.to_string();
         eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
         ask(&["DEL", "replicated"], &mut connection);
-        // The configuration tells each Sentinel where the other Sentinels are. Without this, the Sentinels would take
-        // seconds to find each other.
+        // The configuration lists the other Sentinels, because they would take seconds to find each other.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         loop {
-            // Another test may take a free port before the Sentinel does. In that case the Sentinel ends at once, and
-            // all Sentinels are started anew.
+            // If another test takes a free port before the Sentinel does, the Sentinel ends at once, and all are
+            // started anew.
             let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
             let start = |me| Sentinel::start(me, &peers, &servers[0], &ports, lines);
             let mut sentinels: Vec<Sentinel> = peers.iter().map(start).collect();
@@ -94,14 +92,14 @@ impl Sentinels {
         }
     }
 
-    /// `redis+sentinel://…`, without a password.
+    /// Without a password.
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
         format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
     }
 
-    /// Waits until a server other than the server `old` is the primary, and returns the index of the new primary. The
-    /// new primary itself must say that it is the primary, and so must most of the Sentinels that answer.
+    /// Waits until another server than `old` is the primary, and returns its index. It must say so itself, and so must
+    /// most of the Sentinels that answer.
     #[track_caller]
     pub(crate) fn fails_over_from(&self, old: usize) -> usize {
         let start = Instant::now();
@@ -121,13 +119,11 @@ impl Sentinels {
         }
     }
 
-    /// Kills a Sentinel.
     pub(crate) fn kill(&mut self, sentinel: usize) {
         self.sentinels[sentinel].child.kill().unwrap();
         self.sentinels[sentinel].child.wait().unwrap();
     }
 
-    /// Sends a command to a Sentinel; the command must succeed.
     #[track_caller]
     pub(crate) fn command(&self, sentinel: usize, words: &[&str]) {
         let mut request = redis::cmd(words[0]);
@@ -135,7 +131,7 @@ impl Sentinels {
         let _: redis::Value = request.query(&mut self.sentinels[sentinel].connection().unwrap()).unwrap();
     }
 
-    /// Stops a Sentinel's process. The kernel still accepts connections to the Sentinel, but nobody answers.
+    /// Stops a Sentinel's process. The kernel still accepts connections to it, but nobody answers.
     pub(crate) fn pause(&self, sentinel: usize) {
         send(self.sentinels[sentinel].child.id(), Signal::SIGSTOP);
     }
@@ -173,7 +169,7 @@ impl Sentinel {
         Sentinel { directory, child, port: *port, plain_port, password }
     }
 
-    /// Waits until the Sentinel names a primary; false if the Sentinel's process ends instead.
+    /// Waits until the Sentinel names a primary; false if its process ends instead.
     fn became_ready(&mut self) -> bool {
         let mut ended = false;
         eventually(SOON, "the Sentinel answers", || {
@@ -183,7 +179,7 @@ impl Sentinel {
         !ended
     }
 
-    /// The port of the primary that this Sentinel names. None: the Sentinel does not answer, or names no primary.
+    /// The port of the primary that this Sentinel names, if it answers and names one.
     fn primary(&self) -> Option<u16> {
         let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// A shell script that starts late. The test's process has a lease of the kernel on the script's file (fcntl(2)). A
-/// process that executes the script waits in exec(2) until the test gives up the lease, for at most 45 s.
+/// A shell script that starts late. The test's process has a lease of the kernel on the script's file (fcntl(2)), so
+/// exec(2) waits until the test gives up the lease, for at most 45 s.
 #[derive(Debug)]
 pub(crate) struct Slow {
     file: File,
@@ -20,10 +20,10 @@ impl Slow {
         let path = directory.program("slow", &format!("#!/bin/sh\n{script}\n"));
         let file = File::open(&path).unwrap();
         let slow = Slow { file, path };
-        // The kernel sends a signal when exec asks for the lease. The default signal, SIGIO, would end this process.
+        // The kernel sends a signal when exec asks for the lease; the default one, SIGIO, would end this process.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
-        // The kernel refuses the lease while another process has the file open. A child that another test has forked
-        // has the file open until the child's exec.
+        // The kernel refuses the lease while another process has the file open, such as a child that another test has
+        // forked, until that child's exec.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
         slow
     }
@@ -38,7 +38,6 @@ impl Slow {
         super::eventually(super::SOON, "exec", || self.control(libc::F_GETLEASE, 0) != libc::F_WRLCK);
     }
 
-    /// Lets the script start.
     pub(crate) fn let_go(self) {
         assert_eq!(self.control(libc::F_SETLEASE, libc::F_UNLCK), 0);
     }

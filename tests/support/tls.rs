@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A certificate authority of one test. The directory has the authority's own certificate and all issued certificates.
+/// A certificate authority of one test, in a directory with its own certificate and all that it issued.
 #[derive(Debug)]
 pub(crate) struct Authority(Directory);
 
-/// A certificate and its key, as files in PEM.
+/// Files in PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     pub(crate) certificate: PathBuf,
@@ -24,18 +24,16 @@ impl Authority {
         authority
     }
 
-    /// The authority's own certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.0.path().join("ca.pem")
     }
 
-    /// The authority's own certificate, with its key.
     pub(crate) fn own(&self) -> Certificate {
         Certificate { certificate: self.certificate(), key: self.certificate().with_extension("key") }
     }
 
-    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name). The certificate is valid for this
-    /// many days from now. If `days` is negative, the certificate has expired.
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1"; empty: no name), valid for this many days from now,
+    /// or expired if `days` is negative.
     pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
@@ -50,7 +48,7 @@ impl Authority {
         Certificate { certificate: self.0.path().join(certificate), key: self.0.path().join(key) }
     }
 
-    /// Runs openssl. With `new_key`, openssl also writes a new key into the file of this name.
+    /// Runs openssl. With `new_key`, it also writes a new key into the file of this name.
     fn openssl(&self, arguments: &[&str], new_key: Option<&str>) {
         let mut command = Command::new("openssl");
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
@@ -80,19 +78,17 @@ impl Certificate {
 pub(crate) struct Tls {
     pub(crate) redis: Redis,
     port: u16,
-    /// The file of the certificates that redlock trusts. A test may replace its content.
+    /// The certificates that redlock trusts. A test may replace the file's content.
     ca: PathBuf,
 }
 
 impl Tls {
-    /// A server with a valid certificate, and the authority that issued the certificate.
     pub(crate) fn start() -> (Tls, Authority) {
         let authority = Authority::new();
         let tls = Tls::with(&authority, &authority.issue("DNS:localhost", 2), &["--tls-auth-clients", "no"]);
         (tls, authority)
     }
 
-    /// A server with these further arguments, which shows this certificate to clients.
     pub(crate) fn with(authority: &Authority, shown: &Certificate, arguments: &[&str]) -> Tls {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let ca = path(&authority.certificate());
@@ -107,7 +103,6 @@ impl Tls {
         Tls { redis, port, ca: authority.certificate() }
     }
 
-    /// From now on, the server shows this certificate to new connections.
     pub(crate) fn show(&self, shown: &Certificate) {
         let Certificate { certificate, key } = shown;
         let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
@@ -118,7 +113,7 @@ impl Tls {
         self.port
     }
 
-    /// `localhost:port`, as messages call it.
+    /// As messages call it.
     pub(crate) fn address(&self) -> String {
         format!("localhost:{}", self.port)
     }
