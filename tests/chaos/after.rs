@@ -8,15 +8,13 @@ use crate::support::{ms, slowness, tagged};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The lock that the racers want.
 pub(super) const RACE: &str = "race";
 const RACERS: usize = 14;
-/// The ttl of the racers' leases, in milliseconds. The ttl is long, so that a lease that nobody uses shows as a slow
-/// hand-over.
+/// In milliseconds. It is long, so that a lease that nobody uses shows as a slow hand-over.
 const TTL_OF_RACE: i64 = 20_000;
 /// How long the servers may need after the attack until they grant locks. A server may have to start, for example.
 const HEALED: Duration = Duration::from_secs(90);
-/// On a busy machine, a lock may stay taken, and keys and processes may stay, for this time beyond the longest lease.
+/// On a busy machine, a lock, keys and processes may stay for this time beyond the longest lease.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Checks that the attack has left no damage; the error names the damage.
@@ -34,7 +32,7 @@ fn succeeds(place: &Place, arguments: &[&str]) -> ExitStatus {
     command.status().unwrap()
 }
 
-/// Checks that the servers grant a lock that no contender uses, within [`HEALED`].
+/// Within [`HEALED`], the servers grant a lock that no contender uses.
 fn serves(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     while !succeeds(place, &["run", "probe", "-q", "--", "true"]).success() {
@@ -46,7 +44,7 @@ fn serves(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that every lock comes free within the length of the longest lease.
+/// Every lock comes free within the length of the longest lease.
 fn comes_free(place: &Place) -> Result<(), String> {
     let (wait, ttl) = (format!("{}ms", (LONGEST + BUSY).as_millis()), format!("--ttl={}ms", LONGEST.as_millis()));
     for name in ["x1", "x2", "x3", "x4", "slots", "newest", "long", LATE] {
@@ -62,9 +60,9 @@ fn comes_free(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that each of many waiters gets the lock, and that no waiter waits until a lease expires. With one node, most
-/// waiters must be called before they look by themselves. No newcomer comes meanwhile: a newcomer would call the first
-/// in line, and hide a forgotten call.
+/// Each of many waiters gets the lock, and none waits until a lease expires. With one node, most must be called before
+/// they look by themselves. No newcomer comes meanwhile, because it would call the first in line, and hide a forgotten
+/// call.
 fn race(place: &Place) -> Result<(), String> {
     let (directory, section) = (place.arena.directory.to_str().unwrap(), place.arena.section.to_str().unwrap());
     let (ttl, lock) = (format!("--ttl={TTL_OF_RACE}ms"), format!("{RACE}:x"));
@@ -73,8 +71,8 @@ fn race(place: &Place) -> Result<(), String> {
     };
     let (lost, slow) = std::thread::scope(|scope| {
         let first = scope.spawn(move || run("2000"));
-        // The first run has the lock before the others come. Each of the others keeps the lock for longer than 50 ms.
-        // (A waiter that becomes the first in line looks once after 50 ms. This look must not get the lock.)
+        // The first run has the lock before the others come. Each of them keeps the lock for longer than the 50 ms
+        // after which a waiter that becomes the first in line looks once: this look must not get the lock.
         std::thread::sleep(ms(200));
         let others: Vec<_> = (0..RACERS).map(|_| scope.spawn(move || run("120"))).collect();
         let mut slow = slowness();
@@ -100,13 +98,12 @@ fn race(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that nothing of the attack is left when the longest lease has run out. The memory of runs and the servers of
-/// `local:` may stay.
+/// Nothing of the attack is left when the longest lease has run out, except history and the servers of `local:`.
 fn nothing_is_left(place: &Place) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let (mut keys, processes) = (place.field.left(), tagged(&place.tag));
-        // Servers of `local:` have the tag of this attack, since calls of redlock have started them. They may stay.
+        // Servers of `local:` have the tag of this attack, because calls of redlock have started them. They may stay.
         let left = processes.into_iter().filter(|&pid| !place.field.has(pid));
         let processes: Vec<u32> = left.collect();
         if keys.is_empty() && processes.is_empty() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The process that a mishap hits. No mishap hits both redlock and the keeper: nothing would stop the job.
+/// The victim of a mishap. None hits both redlock and the keeper, because nothing would then stop the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Redlock,
@@ -18,15 +18,13 @@ pub(super) enum Whom {
     Job,
 }
 
-/// What happens to the victim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
     Signal(Signal),
-    /// The victim stands still for this long.
     Stop(Duration),
 }
 
-/// A signal or a standstill for a process of a call. `after`: the time from the call's start to the mishap.
+/// `after`: from the call's start to the mishap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mishap {
     pub(super) whom: Whom,
@@ -35,7 +33,7 @@ pub(super) struct Mishap {
 }
 
 impl Mishap {
-    /// Draws the mishap of a call; most calls have none.
+    /// Most calls have no mishap.
     pub(super) fn draw(chance: &mut Chance) -> Option<Mishap> {
         if chance.percent(82) {
             return None;
@@ -56,18 +54,17 @@ impl Mishap {
     }
 }
 
-/// How a call ended, and what it printed.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) status: Option<ExitStatus>,
     pub(super) stdout: String,
     pub(super) stderr: String,
-    /// The mishap that has hit the call; None: no mishap.
+    /// What has hit the call.
     pub(super) mishap: Option<Mishap>,
 }
 
 impl End {
-    /// The status as a shell tells it: more than 128 after a signal. -1: the call was killed at the limit.
+    /// The status as a shell reports it: more than 128 after a signal. -1: the call was killed at the limit.
     pub(super) fn code(&self) -> i32 {
         self.status.map_or(-1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap()))
     }
@@ -99,8 +96,8 @@ pub(super) fn call(
     End { status, stdout, stderr, mishap }
 }
 
-/// Carries out the mishap, and waits for the end of the call. Kills the call at the limit, but not while the victim is
-/// stopped. A killed call has no status.
+/// Carries out the mishap, and waits for the end of the call. At the limit the call is killed, which leaves no status,
+/// but not while the victim is stopped.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
     let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);

@@ -1,5 +1,5 @@
 //! Users of the locks while everything goes wrong: jobs, jobs inside jobs, scripts, people who revoke and look. What a
-//! job or a script does under a lock is a section. A section writes its beginning and end into the history.
+//! job or a script does under a lock is a section, which records its beginning and end in the history.
 
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
@@ -12,21 +12,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many slots the lock `slots` has.
 const SLOTS: u64 = 2;
-/// The longest time that a call may take. Even on a busy machine, this time suffices for the longest wait, the longest
-/// section and the longest standstill together.
+/// A call may take this long. Even on a busy machine, this suffices for the longest wait, the longest section and the
+/// longest standstill together.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The lock of [`Contender::come_back`], which tries to extend leases that have ended.
 pub(super) const LATE: &str = "late";
-/// In the results, the calls of [`Contender::hold`] have this name.
+/// The calls of [`Contender::hold`], in the results.
 const HOLD: &str = "run, long";
 
-/// All that the contenders of an attack share.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// The directory with the history, and with the output of the calls.
+    /// Has the history, and the output of the calls.
     pub(super) directory: PathBuf,
     pub(super) section: PathBuf,
     pub(super) until: Instant,
@@ -37,7 +35,7 @@ pub(super) struct Arena {
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) violations: Vec<String>,
-    /// How many calls of each kind ended with each status: the status from [`End::code`].
+    /// How many calls of each kind ended with each [`End::code`].
     pub(super) statuses: BTreeMap<(&'static str, i32), usize>,
 }
 
@@ -50,14 +48,13 @@ impl Arena {
         Instant::now() < self.until
     }
 
-    /// True if a call of this kind has lost its lease. A minute after the attack the answer is always true, so that no
-    /// contender waits for ever.
+    /// True if a call of this kind has lost its lease. True a minute after the attack in any case, so that no contender
+    /// waits for ever.
     fn has_lost(&self, what: &'static str) -> bool {
         Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
     }
 }
 
-/// A user that calls redlock over and over.
 pub(super) struct Contender<'a> {
     pub(super) arena: &'a Arena,
     pub(super) environment: BTreeMap<&'static str, String>,
@@ -122,18 +119,17 @@ impl Contender<'_> {
         format!("--ttl={}ms", ttl.as_millis())
     }
 
-    /// A number for `--newest`. The numbers grow with time. Some calls get the same number, some an outdated number.
+    /// For `--newest`. The numbers grow with time, but some calls get the same one, and some an outdated one.
     fn number(&mut self) -> String {
         (now() / 400_000 - i64::try_from(self.chance.below(4)).unwrap()).to_string()
     }
 
-    /// The option `--wait`: 0 for a single try, else for some seconds in line.
+    /// 0 for a single try, else some seconds in line.
     fn wait(&mut self) -> &'static str {
         self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
     }
 
-    /// The command line of a section with these locks, and the status with which the section ends. `ways`: see
-    /// section.c.
+    /// The command line of a section with these locks, and the status with which it ends. `ways`: see section.c.
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
         let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
@@ -146,7 +142,7 @@ impl Contender<'_> {
         (words, status)
     }
 
-    /// Makes the call. A panic, a control character in stderr, or a status that is not `possible` is a violation.
+    /// A panic, a control character in stderr, or a status that is not `possible` is a violation.
     pub(super) fn call(
         &mut self,
         what: &'static str,
@@ -155,17 +151,17 @@ impl Contender<'_> {
         possible: &[i32],
     ) -> End {
         let number = self.arena.calls.fetch_add(1, Ordering::Relaxed);
-        let told = format!("{command:?}");
+        let shown = format!("{command:?}");
         let end = call(command, &self.environment, (&self.arena.directory, number), mishap, LIMIT);
         let code = end.code();
         *self.arena.results.lock().unwrap().statuses.entry((what, code)).or_default() += 1;
         let unclean = |text: &str| text.chars().any(|c| c.is_control() && c != '\n');
-        // After a mishap a call may end by any signal. After a mishap of the keeper a call may end with status 69, too.
+        // After a mishap a call may end by any signal, and after one of the keeper also with status 69.
         let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 69));
         let panics = end.stderr.contains("panicked") || end.code() == 101 || end.code() == 134;
         if panics || unclean(&end.stderr) || !(possible.contains(&code) || of_mishap) {
             let said = &end.stderr;
-            self.arena.accuse(format!("call {number} ends with {code} ({:?}): {told}: {said:?}", end.mishap));
+            self.arena.accuse(format!("call {number} ends with {code} ({:?}): {shown}: {said:?}", end.mishap));
         }
         end
     }
@@ -217,9 +213,9 @@ impl Contender<'_> {
         self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// Calls a run inside a run: the section of the inner run has both locks. --whole keeps the outer lock until all
-    /// processes of the job have ended. Without --whole, a process could outlive the outer command, and go on without
-    /// the outer lock.
+    /// A run inside a run: the section of the inner run has both locks. Without --whole, which keeps the outer lock
+    /// until all processes of the job have ended, a process could outlive the outer command, and go on without its
+    /// lock.
     fn nest(&mut self) {
         let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
         let mut command = redlock(&["run", "--name", "x1", "--whole"]);
@@ -229,7 +225,7 @@ impl Contender<'_> {
         self.call("run in run", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// Calls a `run --reentrant` inside a run of the same lock. The end of the inner run must not end the lease: the
+    /// A `run --reentrant` inside a run of the same lock. The end of the inner run must not end the lease, because the
     /// outer run then enters a section of its own.
     fn reentrant(&mut self) {
         let name = self.name();
@@ -242,8 +238,8 @@ impl Contender<'_> {
         self.call("run --reentrant", command, mishap, &[status, 69, 75, 76]);
     }
 
-    /// A script whose lease the guard renews in the background. The script replaces itself by the section (`exec`), so
-    /// the section is the process that the guard watches.
+    /// A script whose lease the guard renews in the background. It replaces itself by the section (`exec`), so that the
+    /// section is the process that the guard watches.
     fn while_pid(&mut self) {
         let name = self.name();
         let (section, status) = self.section(&[(name, 'x')], "");
@@ -252,13 +248,12 @@ impl Contender<'_> {
         let script = format!("set -e; lease=$({acquire}); eval \"$lease\"; {export}; exec {}", section.join(" "));
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        // The mishap hits the script, never the guard. If the guard were dead, nothing would stop the script.
+        // The mishap hits the script, never the guard, because nothing would stop the script if the guard were dead.
         let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
-        // A lost lease ends the script by a signal.
         self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
     }
 
-    /// A script without a guard: the script acquires, extends and releases, and never works after its lease.
+    /// A script without a guard, which acquires, extends and releases, and never works after its lease.
     fn script(&mut self) {
         let slots = self.chance.percent(20);
         let kind = if slots { 'p' } else { self.chance.one_of(&['x', 'x', 's']) };
@@ -282,8 +277,7 @@ impl Contender<'_> {
         self.work(&line, until);
         if self.chance.percent(60) {
             if self.chance.percent(40) {
-                // After this sleep the lease has run out. If another contender has taken the lock by then, the
-                // extension must fail.
+                // By then the lease has run out, and if another contender has taken the lock, the extension must fail.
                 sleep_until(until + i64::try_from(self.chance.time(1, 500).as_micros()).unwrap());
             }
             self.extend(&line);
@@ -303,8 +297,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Lets a lease run out. Then runs a section under a new lease of the same lock. Then tries to extend the first
-    /// lease: this extension must fail.
+    /// Lets a lease run out, runs a section under a new lease of the same lock, and tries to extend the first lease,
+    /// which must fail.
     pub(super) fn come_back(&mut self) {
         let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
         while self.arena.goes_on() {
@@ -324,9 +318,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Spends some time in a section. The section ends before `until`, unless this thread is woken too late.
+    /// Spends some time in a section, which ends before `until`, unless this thread is woken too late.
     pub(super) fn work(&mut self, line: &Line, until: i64) {
-        // With too little time left, the section does not begin.
         let left = until - now();
         if left < 20_000 {
             return;
@@ -338,8 +331,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Runs one job after the other. Each job holds the lock for `milliseconds`, and ignores SIGTERM. Stops when the
-    /// attack is over and one of the jobs has lost its lease.
+    /// Runs one job after the other. Each holds the lock for `milliseconds`, and ignores SIGTERM. Stops when the attack
+    /// is over and one of the jobs has lost its lease.
     pub(super) fn hold(&mut self, milliseconds: &str) {
         while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
             let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
@@ -348,8 +341,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Waits for the last quarter of the attack, then revokes the leases of `hold`. Stops when a job of `hold` has lost
-    /// its lease, and at the latest [`LIMIT`] after the attack.
+    /// Waits for the last quarter of the attack, then revokes the leases of `hold`, until a job of `hold` has lost its
+    /// lease, or [`LIMIT`] after the attack.
     pub(super) fn take_away(&mut self) {
         std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
         while !self.arena.has_lost(HOLD) {
@@ -388,14 +381,12 @@ impl Contender<'_> {
     }
 }
 
-/// A call of redlock with these arguments.
 pub(super) fn redlock(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.args(arguments);
     command
 }
 
-/// What `acquire` and `extend` print as JSON.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) token: String,
@@ -418,7 +409,7 @@ impl Lease {
         }
     }
 
-    /// How long this lease is surely valid, in µs from the start of the call: the wait, and then the validity.
+    /// In µs from the start of the call: the wait, and then the validity.
     pub(super) fn lasts(&self) -> i64 {
         (self.waited_ms + self.validity_ms) * 1_000
     }

@@ -1,5 +1,5 @@
-//! The servers under attack, and the faults that hit them. Contenders reach masters by ways: a way has one proxy for
-//! each master.
+//! The servers under attack, and the faults that hit them. Contenders reach masters by ways, each of which has one
+//! proxy for each master.
 
 use super::history;
 use crate::support::{
@@ -12,19 +12,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// The longest ttl of an attack, and the length of the quarantine if servers forget.
+/// The longest ttl of an attack, and the quarantine if servers forget.
 pub(super) const LONGEST: Duration = ms(4000);
-/// The shortest ttl. A fault sets a server's clock ahead by at most 1 % of this ttl and 2 ms: README allows no more.
+/// The shortest ttl. A fault sets a server's clock ahead by at most 1 % of this and 2 ms: README allows no more.
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
-/// How many ways lead to the same masters. Each contender uses one way, and each way has faults of its own.
+/// How many ways lead to the same masters. Each contender uses one, and each has faults of its own.
 pub(super) const PATHS: usize = 3;
 
 /// How far the clocks of the contenders' hosts are ahead, in microseconds. If servers forget, the clocks must not
-/// differ by more than the quarantine: a lost counter of fencing tokens begins again at the clock of a host.
+/// differ by more than the quarantine, because a lost counter of fencing tokens begins again at the clock of a host.
 const CLOCKS: [i64; 3] = [0, 700_000, 3_000_000];
 
-/// Which servers are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Servers {
     One,
@@ -55,15 +54,14 @@ impl FromStr for Servers {
     }
 }
 
-/// Servers, with the ways to them.
 pub(super) struct Field {
     kind: Kind,
-    /// True: the servers remember their keys over a restart. False: a restarted server has forgotten all leases, and a
+    /// The servers keep their keys over a restart. Otherwise a restarted server has forgotten all leases, and a
     /// quarantine covers these leases.
     pub(super) durable: bool,
-    /// When a server was last started again (None: never). Unless `durable`, that server has forgotten everything.
+    /// When a server was last started again. Unless `durable`, it has forgotten everything.
     forgot_at: Option<Instant>,
-    /// When a server first forgot its keys, in microseconds of [`history::now`]. `i64::MAX`: no server has done so.
+    /// When a server first forgot its keys, in microseconds of [`history::now`]. `i64::MAX`: none has done so.
     pub(super) remembers_until: i64,
 }
 
@@ -79,14 +77,13 @@ enum Kind {
     Local(Directory),
 }
 
-/// One thing that is done to the servers.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// A way to one server, or to all servers (None), misbehaves for a time.
+    /// A way to one server, or to all of them (None), misbehaves for a time.
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
     /// Every open connection on a way to one server becomes half-open.
     HalfOpen { path: usize, server: usize },
-    /// On a way to one server, every open connection is closed in one direction.
+    /// Every open connection on a way to one server is closed in one direction.
     HalfClose { path: usize, server: usize, direction: Shutdown },
     /// A server stands still.
     Stop { server: usize, lasts: Duration },
@@ -138,9 +135,8 @@ impl Field {
         Kind::Masters { servers, paths, clocks }
     }
 
-    /// The variables of a contender. They name the servers, or the contender's way to the servers. For masters, they
-    /// also set the quarantine, and the clock of the contender's host. For Sentinels or a Cluster, they also set the
-    /// number of replicas.
+    /// The variables of a contender name the servers, or its way to them. For masters, they also set the quarantine,
+    /// and the clock of the contender's host; for Sentinels or a Cluster, the number of replicas.
     pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
         let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
@@ -159,8 +155,8 @@ impl Field {
         }
     }
 
-    /// The socket of the only server, if the server is durable. Other libraries know no quarantine, so they may only
-    /// share a server that forgets nothing.
+    /// The socket of the only server, if it is durable. Other libraries know no quarantine, so they may only share a
+    /// server that forgets nothing.
     pub(super) fn only(&self) -> Option<PathBuf> {
         match &self.kind {
             Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => Some(servers[0].socket()),
@@ -173,7 +169,7 @@ impl Field {
         directory.path().join("l")
     }
 
-    /// The faults of an attack of this length, each with the time from the attack's start to the fault.
+    /// The faults of an attack of this length, each with its time from the attack's start.
     pub(super) fn plan(&self, chance: &mut Chance, length: Duration) -> Vec<(Duration, Fault)> {
         let mut plan = Vec::new();
         let lasts = SHORTEST * 5 / 4;
@@ -186,15 +182,15 @@ impl Field {
             && !self.durable
             && servers.len() > 1
         {
-            // A quorum of the servers restarts, and forgets all leases. The restarts come during an outage of the first
-            // way, so a holder on the first way cannot ask the servers meanwhile.
+            // A quorum of the servers restarts, and forgets all leases, during an outage of the first way, so that a
+            // holder on that way cannot ask the servers meanwhile.
             let during = outages.first().map(|&at| at + lasts / 4);
             let forget = |server| (during.unwrap_or(length / 2), Fault::Restart { server, away: ms(50) });
             plan.extend((0..=servers.len() / 2).map(forget));
         }
         while at < length {
             let fault = self.fault(chance);
-            // On the first way, no `Fault::Way` may overlap with an outage: the end of the fault would end the outage.
+            // On the first way, no `Fault::Way` may overlap with an outage, because its end would end the outage.
             let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
             if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
                 plan.push((at, fault));
@@ -255,8 +251,8 @@ impl Field {
                 Fault::HalfClose { path, server, direction }
             }
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
-            // Most restarts of a server that forgets its keys are left out: each restart begins a quarantine, and too
-            // many restarts would keep the server in quarantine for ever.
+            // Most restarts of a server that forgets its keys are left out: each begins a quarantine, and too many
+            // would keep the server in quarantine for ever.
             'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
@@ -264,7 +260,7 @@ impl Field {
         }
     }
 
-    /// Carries out a fault. Returns how long the fault lasts, and what ends the fault. None: nothing is left to do.
+    /// Carries out a fault. Returns how long it lasts, and what ends it, if anything has to.
     pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
         match (fault, &mut self.kind) {
             (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
@@ -384,15 +380,14 @@ impl Field {
         !matches!(&self.kind, Kind::Masters { servers, .. } if servers.len() > 1)
     }
 
-    /// How long it takes from now until all servers vote again: a server that has forgotten leases has no vote at
-    /// first.
+    /// How long it takes from now until all servers vote again: one that has forgotten leases has no vote at first.
     pub(super) fn until_all_vote(&self) -> Duration {
         let quarantine = LONGEST + ms(1100);
         let forgot_at = self.forgot_at.filter(|_| !self.durable);
         forgot_at.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
     }
 
-    /// The keys that are left on the servers, apart from keys that outlive their lock (`is_memory`).
+    /// The keys that are left on the servers, apart from those that outlive their lock (`outlives`).
     pub(super) fn left(&self) -> Vec<String> {
         let servers: Vec<&Redis> = match &self.kind {
             Kind::Masters { servers, .. } => servers.iter().collect(),
@@ -401,7 +396,7 @@ impl Field {
             Kind::Local(_) => return self.left_locally(),
         };
         let keys = servers.iter().flat_map(|server| server.keys_without_the_memory());
-        keys.filter(|key| key.contains("redlock:") && !is_memory(key)).collect()
+        keys.filter(|key| key.contains("redlock:") && !outlives(key)).collect()
     }
 
     fn left_locally(&self) -> Vec<String> {
@@ -410,11 +405,10 @@ impl Field {
             return vec!["a server that cannot be asked".to_owned()];
         };
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
-        keys.into_iter().filter(|key| !is_memory(key)).collect()
+        keys.into_iter().filter(|key| !outlives(key)).collect()
     }
 }
 
-/// What is to be done when a fault is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Undo {
     Way { path: usize, server: Option<usize> },
@@ -425,11 +419,11 @@ pub(super) enum Undo {
 const COMMANDS: &[&[&str]] =
     &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"], &["SCRIPT", "FLUSH"]];
 
-/// Whether this key outlives its lock: a counter of fencing tokens, the register of --newest, or the memory of runs.
-fn is_memory(key: &str) -> bool {
+/// Whether this key outlives its lock: a counter of fencing tokens, the register of --newest, or history.
+fn outlives(key: &str) -> bool {
     let (_, last) = key.split_once('\u{1f}').unwrap_or_default();
-    let memory = ["fence", "fences", "newest", "runs", "visits", "errors", "open", "ends"];
-    memory.contains(&last) || last.starts_with("log")
+    let lasting = ["fence", "fences", "newest", "runs", "visits", "errors", "open", "ends"];
+    lasting.contains(&last) || last.starts_with("log")
 }
 
 fn is_master(server: &Redis) -> bool {
@@ -438,14 +432,12 @@ fn is_master(server: &Redis) -> bool {
         && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-/// Whether this server has a replica in step. Without such a replica, a fail-over loses all leases. README excludes
-/// that case.
+/// Whether this server has a replica in step. Without one, a fail-over loses all leases, a case that README excludes.
 fn has_replica(server: &Redis) -> bool {
     server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
 }
 
-/// The process ids of all servers of `local:` below this directory. The standard input of such a server is a file in
-/// the directory.
+/// The process ids of all servers of `local:` below this directory, in which the standard input of each is a file.
 fn local_servers(directory: &Path) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_lock = |pid: &u32| {

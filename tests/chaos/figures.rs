@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-/// The numbers of an attack, or of several.
+/// The numbers of an attack, or the sums of several.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     attacks: usize,
@@ -20,12 +20,12 @@ pub(super) struct Figures {
     faults: usize,
     /// How many sections redis-py itself has entered.
     by_redis_py: usize,
-    /// How many runs the memory has kept.
+    /// How many runs history has kept.
     pub(super) runs: usize,
 }
 
 impl Figures {
-    /// The numbers of one attack that is over. `faults`: the number of its faults. The caller adds `runs`.
+    /// The numbers of one attack that is over. The caller adds `runs`.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
         let (history, results) = (place.history(), place.arena.results.lock().unwrap());
         let judged = judge(&history, place.field.remembers_until);
@@ -64,7 +64,7 @@ impl Display for Figures {
         write!(
             f,
             "{} attacks, {} s, {} faults, {} sections, {} of them redis-py's; {} calls lost their lease, {} were turned away, {} killed; {} scripts \
-             left late and had met nobody; {} runs in the memory",
+             left late and had met nobody; {} runs in the log",
             self.attacks,
             self.seconds,
             self.faults,
@@ -79,7 +79,6 @@ impl Display for Figures {
     }
 }
 
-/// How often each kind of call ended with each status.
 pub(super) fn statuses(counts: &BTreeMap<(&'static str, i32), usize>) -> String {
     let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((kind, status), count) in counts {

@@ -1,5 +1,5 @@
 //! The history. A section is what a job (`section.c`) or this test does under a lock. Each section writes lines into
-//! the history, and `judge` judges these lines.
+//! the history, and `judge` judges them.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -17,12 +17,10 @@ pub(super) fn now() -> i64 {
     now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000
 }
 
-/// Sleeps until [`now`] is `at`.
 pub(super) fn sleep_until(at: i64) {
     std::thread::sleep(Duration::from_micros(u64::try_from((at - now()).max(0)).unwrap()));
 }
 
-/// The event that a section notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The section has entered, and no other section conflicts with it.
@@ -37,7 +35,6 @@ pub(super) enum Event {
 const EVENTS: [(&str, Event); 4] =
     [("enter", Event::Enter), ("leave", Event::Leave), ("overlap", Event::Overlap), ("beside", Event::Beside)];
 
-/// One line of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) event: Event,
@@ -49,11 +46,11 @@ pub(super) struct Line {
     pub(super) fence: Option<u64>,
     pub(super) token: String,
     pub(super) pid: u32,
-    /// When the event happened, in microseconds of [`now`].
+    /// In microseconds of [`now`].
     pub(super) at: i64,
-    /// For a section that ends by its own clock: the time of its end, in microseconds of [`now`]. Else none.
+    /// When a section that ends by its own clock ends, in microseconds of [`now`].
     pub(super) until: Option<i64>,
-    /// In the line about the end of a job: the job's exit status. Else none.
+    /// The job's exit status, in the line about its end.
     pub(super) status: Option<i64>,
 }
 
@@ -69,7 +66,6 @@ impl Display for Line {
 }
 
 impl Line {
-    /// Reads what [`Line::fmt`] or `section.c` has written.
     pub(super) fn read(text: &str) -> Line {
         let fields: Vec<&str> = text.split(' ').collect();
         let [event, lock, kind, slot, fence, token, pid, at, until, status] = fields[..] else { panic!("{text:?}") };
@@ -90,8 +86,8 @@ impl Line {
     }
 }
 
-/// A section of this test, whose lease nobody renews. The section must end by its own clock, since redlock does not
-/// stop it. The test plays a script, or a user of another library.
+/// A section of this test, which plays a script, or a user of another library. Nobody renews its lease, so it must end
+/// by its own clock: redlock does not stop it.
 #[derive(Debug)]
 pub(super) struct Bounded {
     directory: PathBuf,
@@ -101,7 +97,7 @@ pub(super) struct Bounded {
 
 impl Bounded {
     /// Enters, or returns none if a conflicting section is alive. In either case sets `event` and `at` of the line, and
-    /// writes the line into the history.
+    /// writes it into the history.
     pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
         let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
         let slot = if line.kind == 'p' { line.slot.as_str() } else { "" };
@@ -136,7 +132,7 @@ impl Bounded {
 
 impl Drop for Bounded {
     fn drop(&mut self) {
-        // Closing the file may not unlock it: another thread may be starting a process that has the file open, too.
+        // Closing the file may not unlock it, because another thread may be starting a process that has it open, too.
         flock(&self.file, libc::LOCK_UN);
     }
 }
@@ -150,33 +146,31 @@ fn flock(file: &File, how: i32) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
 }
 
-/// The history of one lock, or of one slot, so far.
+/// What the judge has read so far of one lock, or of one slot.
 #[derive(Debug, Default)]
 struct State {
-    /// The largest fencing token, and the token of the lease that had this fencing token. None: no lease had any.
+    /// The largest fencing token, and the token of the lease that had it.
     highest: Option<(u64, String)>,
     /// The largest fencing token of leases that were not shared.
     written: u64,
     /// Sections that end by their own clock, and have not left.
     bounded: Vec<Line>,
-    /// The largest number of `--newest`.
     newest: u64,
 }
 
-/// The result of judging a history.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
     pub(super) entered: usize,
-    /// The number of sections that should have ended by their own clock, but left later.
+    /// How many sections should have ended by their own clock, but left later.
     pub(super) late: usize,
-    /// Lock → the milliseconds from the end of each section to the beginning of the next section. These times make
-    /// sense only if all sections of the lock are exclusive.
+    /// Lock → the milliseconds from the end of each section to the beginning of the next. They make sense only if all
+    /// sections of the lock are exclusive.
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
-/// Judges a history. The servers remember the largest number of `--newest` until `remembered_until` (microseconds of
-/// [`now`]): before this time, a smaller number must not enter.
+/// Judges a history. Until `remembered_until` (microseconds of [`now`]), the servers know the largest number of
+/// `--newest`, and a smaller one must not enter.
 pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
     let mut judgement = Judgement::default();
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
@@ -195,8 +189,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // A section is late if the section is still there at `until`. A late section is no violation, since
-                // nobody renews the lease. If neither of the two sections is late, the lock was granted twice.
+                // A section that still runs at `until` is late, which is no violation, because nobody renews its lease.
+                // If neither of the two sections is late, the lock was granted twice.
                 let in_time = |one: &Line| one.until.map(|until| line.at < until);
                 let beside = |one: &&Line| {
                     in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
@@ -229,7 +223,7 @@ fn conflicts(one: char, other: char) -> bool {
 }
 
 impl State {
-    /// Notes an entry. Returns a violation if the entry's fencing token is too small, compared with earlier entries.
+    /// Records an entry. Returns a violation if its fencing token is too small, compared with earlier entries.
     fn enter(&mut self, line: &Line) -> Option<String> {
         if line.until.is_some() {
             self.bounded.push(line.clone());
@@ -238,8 +232,8 @@ impl State {
         // The token of an inner hold is the lease's token, a dot and more.
         let token = line.token.split('.').next().unwrap().to_owned();
         let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
-        // A reader's fencing token must not be below an earlier writer's, but may be below an earlier reader's. (The
-        // earlier reader may have got a larger number from a node that had forgotten its counter.)
+        // A reader's fencing token must not be below an earlier writer's, but may be below an earlier reader's, who may
+        // have got a larger number from a node that had forgotten its counter.
         let grows = if line.kind == 's' { fence >= self.written } else { ours };
         let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
         if ours {
@@ -252,7 +246,7 @@ impl State {
     }
 }
 
-/// The tests of the judge: a judge that acquits everything is worse than none.
+/// A judge that acquits everything is worse than none.
 mod tests {
     use super::{Line, judge, now};
 

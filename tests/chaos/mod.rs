@@ -2,9 +2,8 @@
 //! survive. Each section notices any overlap. `make chaos MINUTES= SEED= SERVERS=` makes such attacks for longer;
 //! tests/README.md says what they show.
 //!
-//! An attack has fresh servers, a plan of faults, and contenders. The plan and the contenders' choices follow from the
-//! attack's seed. After the attack nothing fails any more: then every lock must come free, hand-overs must be quick,
-//! and nothing may be left.
+//! An attack has fresh servers, and a plan of faults and contenders' choices that follow from its seed. Afterwards
+//! nothing fails any more: every lock must come free, hand-overs must be quick, and nothing may be left.
 
 mod after;
 mod call;
@@ -30,10 +29,10 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How many contenders make calls of all kinds. The contender with the next number holds a lock for long, and must use
-/// the first way to the servers: the way with outages. A contender's way is its number modulo PATHS, so CONTENDERS is a
+/// the first way to the servers: the one with outages. A contender's way is its number modulo PATHS, so this is a
 /// multiple of PATHS.
 const CONTENDERS: usize = 5 * PATHS;
-/// How long an attack of `make test` lasts. The checks after the attack take some 8 s more.
+/// How long an attack of `make test` lasts. The checks after it take some 8 s more.
 const SHORT: Duration = Duration::from_secs(12);
 /// How long an attack of `make chaos` lasts at most; then another begins on fresh servers.
 const ROUND: Duration = Duration::from_secs(90);
@@ -89,7 +88,7 @@ fn every_mutant_still_changes_something_and_is_attacked_by_a_test() {
     }
 }
 
-/// The attacks of `make chaos`.
+/// `make chaos`.
 #[test]
 #[ignore = "takes as long as MINUTES says: make chaos"]
 fn as_long_as_asked() {
@@ -107,7 +106,7 @@ fn as_long_as_asked() {
         if start.elapsed() >= all {
             break;
         }
-        // A failed attack has told why; the next attacks may find more.
+        // A failed attack has reported why; the next ones may find more.
         match std::panic::catch_unwind(|| attack(*servers, seed, length)) {
             Ok(figures) => sums.add(&figures),
             Err(_) => failed.push((*servers, seed)),
@@ -118,7 +117,7 @@ fn as_long_as_asked() {
     assert!(failed.is_empty(), "these attacks failed: {failed:?}");
 }
 
-/// The place of an attack: the servers, the files, and a tag by which the processes of the attack are found.
+/// The servers and the files of an attack, and a tag by which its processes are found.
 struct Place {
     arena: Arena,
     tag: String,
@@ -157,7 +156,7 @@ impl Place {
     }
 }
 
-/// The path of the compiled `section.c`: the section that every job runs.
+/// The compiled `section.c`, which every job runs.
 fn section() -> PathBuf {
     static SECTION: OnceLock<PathBuf> = OnceLock::new();
     SECTION.get_or_init(|| compiled("section", include_str!("section.c"), &[])).clone()
@@ -191,7 +190,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
         return figures;
     }
     let arena = place.arena;
-    // If the servers were dropped during the panic, they would print their logs, and bury the violations.
+    // Servers that are dropped during the panic would print their logs, and bury the violations.
     drop(place.field);
     let (count, name) = (violations.len(), Servers::ALL.iter().find(|one| one.1 == servers).unwrap().0);
     let plan: Vec<String> = plan.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
@@ -206,7 +205,6 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     );
 }
 
-/// Runs all contenders, and carries out the plan of faults.
 fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
     let environments: Vec<_> = (0..CONTENDERS + 8).map(|number| place.environment(number)).collect();
@@ -221,7 +219,7 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
         for mut one in (0..CONTENDERS).map(contender) {
             scope.spawn(move || one.contend());
         }
-        // `holder` and `next` want the same lock on different ways to the servers. `holder` is on the way with outages.
+        // Both want the same lock on different ways to the servers; `holder` is on the way with outages.
         let [mut holder, mut next, mut revoker, mut late] = [0, 1, 2, 3].map(|number| contender(CONTENDERS + number));
         scope.spawn(move || holder.hold("4000"));
         scope.spawn(move || next.hold("50"));
@@ -243,8 +241,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
     });
 }
 
-/// Carries out each fault of the plan at its moment. Undoes a lasting fault at its end, or earlier if the next fault
-/// needs all servers. Returns when nothing is left to carry out or to undo.
+/// Carries out each fault of the plan at its moment, and undoes it at its end, or earlier if the next fault needs all
+/// servers.
 fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
     let mut undoes: Vec<(Instant, Undo)> = Vec::new();
     let mut plan = plan.iter().peekable();
@@ -254,7 +252,7 @@ fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
             field.undo(undo);
         }
         if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now) {
-            // A move or a fail-over waits for all other masters, so all other faults are undone first.
+            // A move or a fail-over waits for all other masters.
             if fault.needs_all_servers() {
                 undoes.drain(..).for_each(|one| field.undo(one.1));
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The lock that redlock shares with other libraries.
+/// redlock shares this lock with other libraries.
 pub(super) const SHARED: &str = "x1";
 /// How the tokens of redis-py's sections begin.
 pub(super) const REDIS_PY: &str = "redis-py";
@@ -24,17 +24,17 @@ pub(super) trait Library {
     fn release(&mut self);
 }
 
-/// A client that sends the commands of redis-py's `Lock`, with tokens that are easy to read.
+/// Sends the commands of redis-py's `Lock`, with tokens that are easy to read.
 pub(super) struct Imitation {
     connection: Connection,
     key: String,
-    /// The ttl of the lock, in milliseconds.
+    /// In milliseconds.
     ttl: u128,
     number: u64,
 }
 
 impl Imitation {
-    /// Connects to the server; returns none if the server cannot be reached.
+    /// None if the server cannot be reached.
     pub(super) fn new(socket: &Path, name: &str, ttl: Duration) -> Option<Imitation> {
         let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
         let connection = client.get_connection().ok()?;
@@ -85,7 +85,7 @@ impl RedisPy {
         RedisPy { python, answers }
     }
 
-    /// Calls a method of the lock. Returns the method's result, or the name of the error.
+    /// The result of a method of the lock, or the name of the error.
     fn ask(&mut self, method: &str) -> String {
         writeln!(self.python.stdin.as_ref().unwrap(), "{method}").unwrap();
         let mut answer = String::new();
@@ -116,7 +116,7 @@ impl Drop for RedisPy {
     }
 }
 
-/// The line of the history about a section of another library. The section must end by `until`, a time of [`now`].
+/// The line of the history about a section of another library, which must end by `until`, a time of [`now`].
 fn line(lock: &str, token: String, until: i64) -> Line {
     Line {
         event: Event::Enter,
@@ -132,10 +132,10 @@ fn line(lock: &str, token: String, until: i64) -> Line {
     }
 }
 
-/// Lets a client of another library take the lock [`SHARED`] from time to time. The tokens of the client's sections
-/// begin with `who`.
+/// Lets a client of another library take the lock [`SHARED`] from time to time. The tokens of its sections begin with
+/// `who`.
 pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
-    // The server's clock may jump ahead by ALLOWANCE. Then the lock expires earlier than its ttl, by ALLOWANCE.
+    // The server's clock may jump ahead by ALLOWANCE, and the lock then expires that much earlier than its ttl.
     let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();
     let mut number = 0;
     while contender.arena.goes_on() {
@@ -159,7 +159,7 @@ pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connec
     }
 }
 
-/// The ttl of a lease that is used to its last millisecond. `JUMP`: how far the server's clock jumps during the lease.
+/// The ttl of a lease that is used to its last millisecond. `JUMP`: how far the server's clock jumps meanwhile.
 const USED_UP: Duration = ms(5000);
 const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
 

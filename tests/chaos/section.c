@@ -30,7 +30,7 @@ static const char *or(const char *name, const char *otherwise) {
 static void note(const char *event, const char *lock, char kind, const char *status) {
     const char *named = or("REDLOCK_NAME", ""), *behind = lock + strlen(lock) + 2;
     const char *slot = kind == 'p' ? or("REDLOCK_SLOT", "?") : kind == 'n' ? behind : "-";
-    /* With several names, the variables tell about one name only. */
+    /* With several names, the variables are about one name only. */
     int ours = !strcmp(named, lock);
     struct timespec now;
     char line[512];
@@ -52,7 +52,7 @@ static int take(const char *directory, const char *lock, char kind, const char *
     return -1;
 }
 
-/* Stays until the section's first process has gone. */
+/* Stays until the section's first process has ended. */
 static void accompany(int end) {
     char byte;
     signal(SIGTERM, SIG_IGN);

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-/// Returns what is untrue. `told`: the runs, as objects of JSON, the oldest first.
-pub(super) fn judge(place: &Place, told: &[Value]) -> Vec<String> {
+/// Returns what is untrue. `reported`: the runs, as objects of JSON, the oldest first.
+pub(super) fn judge(place: &Place, reported: &[Value]) -> Vec<String> {
     let outputs = [
         "log -n 100000",
         "log --format html --since 1h",
@@ -29,10 +29,10 @@ pub(super) fn judge(place: &Place, told: &[Value]) -> Vec<String> {
         texts.push(String::from_utf8(output.stdout).unwrap());
     }
     let [log, page, chart, list, table] = &texts[..] else { unreachable!() };
-    untrue.extend(lines(told, log));
-    untrue.extend(rows(told, page));
-    untrue.extend(bars(told, chart));
-    untrue.extend(last_runs(told, list, table));
+    untrue.extend(lines(reported, log));
+    untrue.extend(rows(reported, page));
+    untrue.extend(bars(reported, chart));
+    untrue.extend(last_runs(reported, list, table));
     untrue
 }
 
@@ -75,18 +75,18 @@ fn differs(what: &str, runs: Vec<String>, shown: Vec<String>) -> Vec<String> {
 }
 
 /// The lines of the log have the same runs.
-fn lines(told: &[Value], log: &str) -> Vec<String> {
+fn lines(reported: &[Value], log: &str) -> Vec<String> {
     let cells = Regex::new(r"^(\S+ \S+ \S+) +(\S+) +(\S+) +(\S+(?: \(.*?\))?) {2,}(?:slot \d+, )?(.*)$").unwrap();
     let read = |line: &str| match cells.captures(line) {
         Some(cell) => format!("{} {} {}", &cell[1], &cell[2], &cell[5]),
         None => line.to_owned(),
     };
-    let runs = told.iter().map(|run| format!("{} {} {}", began(run), text(run, "name"), result(run)));
+    let runs = reported.iter().map(|run| format!("{} {} {}", began(run), text(run, "name"), result(run)));
     differs("the log", runs.collect(), log.lines().map(read).collect())
 }
 
 /// The table of the page has the same runs, and the picture has a bar or a cross for each.
-fn rows(told: &[Value], page: &str) -> Vec<String> {
+fn rows(reported: &[Value], page: &str) -> Vec<String> {
     let row = Regex::new(
         r#"<tr><td>([^<]*)<td>([^<]*)<td>([^<]*)<td>[^<]*<td>[^<]*<td( class="f")?>(?:✗ )?(?:slot \d+, )?([^<]*)<td>([^<\n]*)"#,
     )
@@ -94,7 +94,7 @@ fn rows(told: &[Value], page: &str) -> Vec<String> {
     let shown = row.captures_iter(page).map(|row| {
         format!("{} {} {} {} {} {}", &row[1], &row[2], &row[3] == "-", row.get(4).is_some(), &row[5], &row[6])
     });
-    let runs = told.iter().map(|run| {
+    let runs = reported.iter().map(|run| {
         let (name, fence) = (text(run, "name"), &run["fencing_token"]);
         format!("{} {name} {} {} {} {fence}", began(run), run["duration_ms"].is_null(), went_wrong(run), result(run))
     });
@@ -103,7 +103,7 @@ fn rows(told: &[Value], page: &str) -> Vec<String> {
     let drawn = bar
         .captures_iter(page)
         .map(|bar| format!("{} {} {} {} {}", &bar[1], &bar[2], &bar[3], bar.get(6).is_some(), &bar[5]));
-    let runs = told.iter().map(|run| {
+    let runs = reported.iter().map(|run| {
         let class = if went_wrong(run) { "f" } else { "r" };
         format!("{class} {} {} {} {}", result(run), began(run), !run["duration_ms"].is_null(), run["fencing_token"])
     });
@@ -111,10 +111,10 @@ fn rows(told: &[Value], page: &str) -> Vec<String> {
 }
 
 /// A line of the chart has a cross only if a run of its lock went wrong, and a bar only if one did not; no run goes on.
-fn bars(told: &[Value], chart: &str) -> Vec<String> {
+fn bars(reported: &[Value], chart: &str) -> Vec<String> {
     let mut untrue = Vec::new();
     let mut runs: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    told.iter().for_each(|run| runs.entry(text(run, "name")).or_default().push(run));
+    reported.iter().for_each(|run| runs.entry(text(run, "name")).or_default().push(run));
     let lines: BTreeMap<&str, &str> = chart.lines().filter_map(|line| Some((line.split(' ').next()?, line))).collect();
     for (name, runs) in runs {
         let line = lines.get(name).copied().unwrap_or_default();
@@ -138,7 +138,7 @@ fn last_known(run: &Value) -> &str {
 }
 
 /// `status` has the runs that ended last, and nobody holds anything.
-fn last_runs(told: &[Value], list: &str, table: &str) -> Vec<String> {
+fn last_runs(reported: &[Value], list: &str, table: &str) -> Vec<String> {
     let mut untrue = Vec::new();
     let list: Value = serde_json::from_str(list).unwrap_or_default();
     let is_of_kind = |run: &Value, kind: &str| match kind {
@@ -148,7 +148,7 @@ fn last_runs(told: &[Value], list: &str, table: &str) -> Vec<String> {
     };
     for lock in list["locks"].as_array().into_iter().flatten() {
         let name = text(lock, "name");
-        let of_lock = || told.iter().filter(|run| text(run, "name") == name);
+        let of_lock = || reported.iter().filter(|run| text(run, "name") == name);
         for kind in ["last", "last_success", "last_failure"] {
             let shown = &lock[kind];
             let newest = of_lock().filter(|run| is_of_kind(run, kind)).max_by_key(|run| last_known(run));
@@ -170,7 +170,8 @@ fn last_runs(told: &[Value], list: &str, table: &str) -> Vec<String> {
     let listed =
         |name: &str| list["locks"].as_array().is_some_and(|locks| locks.iter().any(|lock| text(lock, "name") == name));
     untrue.extend(
-        told.iter()
+        reported
+            .iter()
             .map(|run| text(run, "name"))
             .filter(|name| !listed(name))
             .map(|name| format!("shown: {name} is missing from status")),
@@ -182,7 +183,7 @@ mod tests {
     use super::{bars, last_runs, lines, rows};
     use serde_json::{Value, json};
 
-    fn told() -> Vec<Value> {
+    fn reported() -> Vec<Value> {
         let run = |token: &str, outcome: &str, status: Value, second: &str| {
             let ended = (outcome != "expired").then(|| format!("2026-11-29T01:28:{second}.633Z"));
             let began = format!("2026-11-29T01:28:{second}.332Z");
@@ -201,21 +202,21 @@ mod tests {
     const TABLE: &str = "NAME  STATE\na     free   -  lease ran out, 1s ago\n";
 
     fn list() -> Value {
-        let told = told();
-        json!({"locks": [{"name": "a", "state": "free", "last": told[1], "last_success": told[0], "last_failure": null}]})
+        let reported = reported();
+        json!({"locks": [{"name": "a", "state": "free", "last": reported[1], "last_success": reported[0], "last_failure": null}]})
     }
 
     #[test]
     fn what_is_true_is_acquitted() {
-        let untrue = [lines(&told(), LOG), rows(&told(), PAGE), bars(&told(), CHART)].concat();
+        let untrue = [lines(&reported(), LOG), rows(&reported(), PAGE), bars(&reported(), CHART)].concat();
         assert_eq!(untrue, Vec::<String>::new());
-        assert_eq!(last_runs(&told(), &list().to_string(), TABLE), Vec::<String>::new());
+        assert_eq!(last_runs(&reported(), &list().to_string(), TABLE), Vec::<String>::new());
     }
 
     #[test]
     fn what_is_not_is_found() {
         for (from, to) in [("exit 0", "exit 1"), ("01:28:25", "01:28:26"), ("a  -", "b  -")] {
-            assert!(!lines(&told(), &LOG.replace(from, to)).is_empty(), "{to}");
+            assert!(!lines(&reported(), &LOG.replace(from, to)).is_empty(), "{to}");
         }
         for (from, to) in [
             ("<td>exit 0", "<td>SIGTERM"),
@@ -226,22 +227,22 @@ mod tests {
         ] {
             let page = PAGE.replace(from, to);
             let page = if to.is_empty() { page.replace("<td class=\"f\">", "<td>") } else { page };
-            assert!(!rows(&told(), &page).is_empty(), "{to}");
+            assert!(!rows(&reported(), &page).is_empty(), "{to}");
         }
         for chart in ["a  vm      █\n", "a  vm      █▒✗\n", ""] {
-            assert!(!bars(&told(), chart).is_empty(), "{chart}");
+            assert!(!bars(&reported(), chart).is_empty(), "{chart}");
         }
         for (field, value) in [
-            ("last", told()[0].clone()),
+            ("last", reported()[0].clone()),
             ("last_success", Value::Null),
-            ("last_failure", told()[1].clone()),
+            ("last_failure", reported()[1].clone()),
             ("state", json!("held")),
         ] {
             let mut list = list();
             list["locks"][0][field] = value;
-            assert!(!last_runs(&told(), &list.to_string(), TABLE).is_empty(), "{field}");
+            assert!(!last_runs(&reported(), &list.to_string(), TABLE).is_empty(), "{field}");
         }
-        assert!(!last_runs(&told(), &list().to_string(), "a  free  -  exit 0\n").is_empty());
-        assert!(!last_runs(&told(), "{\"locks\":[]}", TABLE).is_empty());
+        assert!(!last_runs(&reported(), &list().to_string(), "a  free  -  exit 0\n").is_empty());
+        assert!(!last_runs(&reported(), "{\"locks\":[]}", TABLE).is_empty());
     }
 }
