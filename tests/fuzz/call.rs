@@ -9,11 +9,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The statuses that README lists, without 70, without the statuses of signals, and without 2 and 3 (for Nagios only).
+/// The statuses that README lists, without 70, those of signals, and 2 and 3 (for Nagios only).
 const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
-/// No call of these trials takes longer than this.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The address space that a call may have, in bytes: 16 times the longest reply that redlock reads.
+/// The address space of a call, in bytes: 16 times the longest reply that redlock reads.
 const MEMORY: u64 = 64 << 20;
 
 /// A server, a home directory and a count of calls, for trials that run one after the other.
@@ -59,7 +58,7 @@ impl Ground {
             });
         }
         let (start, mut child) = (Instant::now(), command.spawn().unwrap());
-        let told = || format!("{command:?}").chars().take(600).collect::<String>();
+        let shown = || format!("{command:?}").chars().take(600).collect::<String>();
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
                 break status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
@@ -67,7 +66,7 @@ impl Ground {
             if start.elapsed() > LIMIT {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                panic!("hangs: {}", told());
+                panic!("hangs: {}", shown());
             }
             std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 20 { 1 } else { 5 }));
         };
@@ -75,12 +74,12 @@ impl Ground {
         let clean = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| !text.chars().any(obeyed));
         let is_listed =
             STATUSES.contains(&status) || [2, 3].contains(&status) && arguments.iter().any(|one| one == "nagios");
-        assert!(is_listed, "status {status}: {}\n{}", told(), String::from_utf8_lossy(&stderr));
+        assert!(is_listed, "status {status}: {}\n{}", shown(), String::from_utf8_lossy(&stderr));
         for (what, bytes) in [("standard output", &stdout), ("standard error", &stderr)] {
-            assert!(clean(bytes), "{what} is not clean: {}\n{:?}", told(), String::from_utf8_lossy(bytes));
+            assert!(clean(bytes), "{what} is not clean: {}\n{:?}", shown(), String::from_utf8_lossy(bytes));
         }
-        let told_why = !stderr.is_empty() || !stdout.is_empty() || quiet(arguments);
-        assert!(status < 2 || told_why, "ends with {status} and does not say why: {}", told());
+        let says_why = !stderr.is_empty() || !stdout.is_empty() || quiet(arguments);
+        assert!(status < 2 || says_why, "ends with {status} and does not say why: {}", shown());
         Output { status, stdout: String::from_utf8(stdout).unwrap() }
     }
 }

@@ -1,6 +1,6 @@
 //! Random hostile input, from a seed: words of users, replies of servers, records that others have left in Redis. With
-//! any input, redlock ends soon, without a panic, and with a status that README lists. redlock needs little memory, and
-//! sends no control character to a terminal. `make fuzz MINUTES= SEED=` runs for longer.
+//! any input, redlock ends soon, without a panic, with a status that README lists, with little memory, and without a
+//! control character for the terminal. `make fuzz MINUTES= SEED=` runs for longer.
 
 mod call;
 mod records;
@@ -12,13 +12,13 @@ use replies::{Manner, server};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-/// How long each kind of input is tried by `make test`.
+/// How long `make test` tries each kind of input.
 const SHORT: Duration = Duration::from_secs(8);
 
 /// How many trials run at once.
 const STRANDS: u64 = 4;
 
-/// One trial. The [`Chance`] decides on all its input.
+/// The [`Chance`] decides on all its input.
 type Trial = fn(&mut Chance, &call::Ground);
 
 #[test]
@@ -36,7 +36,7 @@ fn records_of_others() {
     attack(records::trial, any_seed(), SHORT);
 }
 
-/// Inputs with which trials have found faults.
+/// Inputs that have found faults.
 #[test]
 fn found_once() {
     let ground = call::Ground::new();
@@ -47,13 +47,13 @@ fn found_once() {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
         ground.call(&words, &variables).status
     };
-    // redlock refuses or shows these words. They contain a mark of writing direction, or a special character of several
-    // bytes.
+    // redlock refuses or shows these words, which contain a mark of writing direction, or a special character of
+    // several bytes.
     assert_eq!(call("completions \u{202e}txt", &[]), 64);
     assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
     assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
     assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
-    // A message longer than the buffer for standard error.
+    // Longer than the buffer for standard error.
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
     // The metrics show a label that another program has written.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
@@ -61,7 +61,7 @@ fn found_once() {
     let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();
     ground.redis.command(&words);
     assert_eq!(call("status --format prometheus", &[]), 0);
-    // SCAN returns a key that does not match the pattern. The first key is shorter than the prefix. In the second, a
+    // SCAN returns a key that does not match the pattern. The first is shorter than the prefix; in the second, a
     // character of two bytes reaches across the prefix's end.
     for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
         let server = server(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
@@ -71,7 +71,7 @@ fn found_once() {
     }
 }
 
-/// The trials of `make fuzz`.
+/// `make fuzz`.
 #[test]
 #[ignore = "takes as long as MINUTES says: make fuzz"]
 fn as_long_as_asked() {
@@ -88,16 +88,16 @@ fn any_seed() -> u64 {
     rand(1_000_000_000)
 }
 
-/// Runs trials again and again, several at once, since most trials only wait. Each trial has a seed of its own. A trial
-/// that fails tells its seed, and can be repeated alone.
+/// Runs trials again and again, several at once, because most only wait. Each has a seed of its own: one that fails
+/// reports it, and can be repeated alone.
 fn attack(trial: Trial, seed: u64, time: Duration) {
     let start = Instant::now();
     let strand = |number: u64| {
         let (ground, mut seed, mut count) = (call::Ground::new(), seed + number, 0);
         while start.elapsed() < time {
-            let told = Told(seed);
+            let failure = SeedOfFailure(seed);
             trial(&mut Chance::new(seed), &ground);
-            std::mem::forget(told);
+            std::mem::forget(failure);
             (count, seed) = (count + 1, Chance::new(seed).below(1_000_000_000));
         }
         (count, ground.calls())
@@ -110,10 +110,9 @@ fn attack(trial: Trial, seed: u64, time: Duration) {
     eprintln!("{trials} trials, {calls} calls in {} s", time.as_secs());
 }
 
-/// Tells the seed of a trial that fails.
-struct Told(u64);
+struct SeedOfFailure(u64);
 
-impl Drop for Told {
+impl Drop for SeedOfFailure {
     fn drop(&mut self) {
         eprintln!("fails with SEED={}", self.0);
     }

@@ -15,7 +15,7 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let mut connection = ground.redis.connection();
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
-    // In most trials redlock itself first writes keys, which the trial then changes.
+    // In most trials, redlock itself writes the keys that the trial then changes.
     if chance.percent(60) {
         let made = "run x -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
         let made = chance.word(made);
@@ -73,7 +73,6 @@ fn field(chance: &mut Chance) -> Vec<u8> {
     if chance.percent(80) { chance.word(FIELDS).as_bytes().to_vec() } else { text(chance) }
 }
 
-/// A token, a mark, a number, a line of a log, or anything.
 fn text(chance: &mut Chance) -> Vec<u8> {
     match chance.below(10) {
         0 => TOKEN.as_bytes().to_vec(),
@@ -115,7 +114,7 @@ fn environment(ground: &Ground) -> Vec<(OsString, OsString)> {
     vec![("REDLOCK_REDIS".into(), ground.redis.url().into())]
 }
 
-/// Makes a random call. If the call prints JSON, each line must be valid.
+/// Makes a random call. If it prints JSON, each line must be valid.
 fn look(chance: &mut Chance, ground: &Ground) {
     let lines = [
         "status x",

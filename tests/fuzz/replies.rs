@@ -12,15 +12,15 @@ use std::time::Duration;
 /// How a server treats each connection.
 #[derive(Clone, Debug)]
 pub(super) enum Manner {
-    /// Requests go to a real server. In its replies, the second text replaces the first text.
+    /// In a real server's replies, the second text replaces the first.
     Replace(PathBuf, &'static str, &'static str),
     /// Each request is answered by invented values.
     Invent,
-    /// Requests go to a real server. On average one of n replies is changed, where n is this number.
+    /// Of a real server's replies, on average one in this many is changed.
     Change(PathBuf, u64),
 }
 
-/// A server that treats its clients in this manner, until it is dropped. Each connection has a chance of its own.
+/// A server that treats its clients in this manner. Each connection has a chance of its own.
 pub(super) fn server(manner: Manner, chance: &Chance) -> Endless {
     let chance = chance.clone();
     Endless::serve(move |client, number, _| serve(client, &manner, chance.of(number)))
@@ -72,8 +72,8 @@ fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> 
     }
 }
 
-/// Usually writes the whole reply. Sometimes writes the first 200 bytes one by one, or writes only half of the reply
-/// and closes the connection. Returns whether the connection stays open.
+/// Usually writes the whole reply, sometimes the first 200 bytes one by one, or only half of it, and then closes the
+/// connection. Returns whether the connection stays open.
 fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     match chance.below(12) {
         0 => reply.iter().take(200).all(|byte| {
@@ -89,7 +89,6 @@ fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
     }
 }
 
-/// Appends a value of Redis' protocol, or bytes that begin like one.
 fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
     let number = |chance: &mut Chance| {
         chance.word("0|1|2|5|-1|-2|+3||x|99999999|4294967296|9223372036854775808|-9223372036854775808|1e9")

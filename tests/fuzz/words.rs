@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
-/// Options with a value. `--wait`, `--once-per` and `--watch` are left out, since a call could last for hours; `--while-pid` is left
-/// out, since it leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
+/// Options with a value, without `--wait`, `--once-per` and `--watch`, because a call could last for hours, and without
+/// `--while-pid`, because it leaves a process. (`-w` is `--wait`, but its value is always 10ms.)
 const OPTIONS: &str = "--name|--ttl|--signal|--kill-after|--max-run|--tries|--newest|--node-timeout|--quarantine|\
     --since|--within|--due|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
     --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--lines";
@@ -16,7 +16,7 @@ const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force
 const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\
     REDLOCK_PASSWORD|REDLOCK_TLS_CA|REDLOCK_REPLICAS|REDLOCK_LABEL|REDLOCK_LOG|REDLOCK_NAME|REDLOCK_TOKEN|\
     REDLOCK_FENCING_TOKEN|REDLOCK_HELD|REDLOCK_SLOT|REDLOCK_URL|COLUMNS";
-/// Texts that have broken other programs. No text makes a call wait, and none is `local:`, which would start a server.
+/// Texts that have broken other programs. None makes a call wait, and none is `local:`, which would start a server.
 const TEXTS: &str = "| |\t|\n|\r\n|x|backup|a b|-|--|=|,|a,b|*|a*b|\\|{}|}{|a{b}c|\
     -1|0|1|00|1e309|1e-309|NaN|inf|0x10|９|18446744073709551616|-9223372036854775809|4294967296|0.0000000000001|.5|5.|1.5.2|\
     1s|1 s|1s1s|1d 1h|5M|1month|99999999999999999999d|500ms|30d|31d|-5s|1ns|\
@@ -59,7 +59,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     }
     let mut arguments: Vec<OsString> = vec![chance.word(COMMANDS).into()];
     if arguments[0] == "wait" {
-        // `wait` waits for an unreachable server too, so it needs a limit.
+        // `wait` waits for an unreachable server, too.
         arguments.extend(["--timeout".into(), "300ms".into()]);
     }
     for _ in 0..chance.below(5) {
@@ -69,7 +69,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
             _ => {
                 let option = chance.word(OPTIONS);
                 let value = if option == "-w" { "10ms".into() } else { text(chance) };
-                // A random shell line could do anything, so `-c` gets a harmless line.
+                // A random shell line could do anything.
                 arguments.extend([option.into(), if option == "-c" { "true".into() } else { value }]);
             }
         }
