@@ -1,6 +1,6 @@
 //! `make bench`: compares redlock with other programs, its peers, on one machine. redlock runs on one, three and five
 //! masters, and over TLS. The peers are floor.c and keeper.c (which do the least possible), flock, etcdctl lock,
-//! redis-py's Lock, redis-cli, and a loop that polls SET NX. The output names the peers that are not installed.
+//! redis-py's Lock, redis-cli, and a loop that polls SET NX. The output names those that are not installed.
 //!
 //! `make bench ONLY='run crowd'` runs the sections run and crowd only. The sections are run, crowd, acquire, wire,
 //! thousand, memory, away and instructions. `make load` runs load.rs, which is part of this program.
@@ -102,7 +102,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
             alone.add(taken);
         }
         let mut times = vec![None; peers.len()];
-        // Each program changes the caches for the next program, so each round has another order.
+        // Each program changes the caches for the next one, so each round has another order.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
             if round % peer.seldom == 0 {
@@ -132,8 +132,8 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
 }
 
-/// Compares redlock on one master with each other peer: prints redlock's time, divided by the peer's time. Both times
-/// are from the same round, so other load slows both down. The printed ratio is the median of all rounds.
+/// Prints redlock's time on one master, divided by that of each other peer in the same round, because other load slows
+/// both down. The ratio is the median of all rounds.
 fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
     println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);
@@ -145,14 +145,13 @@ fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
     }
 }
 
-/// The server's time for a call of a script, in ms on average.
+/// In ms on average.
 fn script_time(redis: &Redis) -> f64 {
     let calls = redis.info("cmdstat_evalsha");
     let us = calls.split(',').find_map(|field| field.strip_prefix("usec_per_call="));
     us.and_then(|us| us.parse::<f64>().ok()).map_or(f64::NAN, |us| us / 1e3)
 }
 
-/// The numbers below `count` in a random order.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_cached_key(|_| support::rand(u64::MAX));
@@ -192,7 +191,6 @@ fn acquire_and_release(nodes: &Nodes) {
     table.print();
 }
 
-/// The time of `redlock acquire` and `redlock release` on these nodes.
 fn pair(urls: &str) -> Duration {
     let begin = Instant::now();
     let token = redlock(urls).args(["acquire", "--name", "bench-pair"]).output().unwrap().stdout;
@@ -201,7 +199,7 @@ fn pair(urls: &str) -> Duration {
     begin.elapsed()
 }
 
-/// Prints the memory of a `redlock run` while its job runs, and the memory of its keeper.
+/// Prints the memory of a `redlock run` while its job runs, and of its keeper.
 fn resident(url: &str) {
     let mut run = redlock(url);
     let child = run.args(["run", "-q", "--name", "bench-memory", "--", "sleep", "60"]);
@@ -262,7 +260,6 @@ fn instructions() {
     time(Command::new(script).env("REDLOCK", peers::redlock_binary()));
 }
 
-/// The command of the job that contenders run: `--hold MS FILE ID`.
 fn holding(time: Duration, file: &std::path::Path, id: usize) -> Vec<String> {
     let time = time.as_millis().to_string();
     let file = file.display().to_string();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A holder of the lock, and the contenders behind this holder. The holder keeps the lock until `open_gate` is called.
+/// A holder of the lock, who keeps it until `open_gate` is called, and the contenders behind.
 pub(crate) struct Crowd {
     directory: Directory,
     pub(crate) children: Vec<Child>,
@@ -18,7 +18,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Starts the holder, with id 0, and then `count` contenders, which each hold the lock for `hold`. `joined` gets
-    /// the id of each contender that was started, and may wait until this contender stands in line.
+    /// the id of each contender that was started, and may wait until it stands in line.
     fn gather(count: usize, hold: Duration, command: impl Fn(&[String]) -> Command, joined: impl Fn(usize)) -> Crowd {
         let mut crowd = Crowd { directory: Directory::new(), children: Vec::new() };
         let log = crowd.log();
@@ -69,7 +69,7 @@ pub(crate) fn hand_over(peers: &[Peer]) {
     let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
     let peers: Vec<&Peer> = peers.iter().filter(|peer| !matches!(peer.waits, Waits::Never)).collect();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
-    // The peers take turns, so that a slow minute of the machine slows down more than one peer.
+    // The peers take turns, so that a slow minute of the machine slows down more than one.
     for round in 0..3 {
         for (peer, samples) in peers.iter().zip(&mut samples) {
             if round == 0 || peer.seldom == 1 {
@@ -101,7 +101,7 @@ fn queued(redlock: impl Fn() -> Command, name: &str, count: usize) {
     });
 }
 
-/// A holder and waiters of redlock. Each waiter starts once the waiter before it stands in line.
+/// A holder and waiters of redlock. Each waiter starts once the one before it stands in line.
 pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     let url = redis.tcp_url();
     let queue = format!("{{redlock:{name}}}:\u{1f}queue");
@@ -144,7 +144,6 @@ pub(crate) fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
     in_order(&crowd.log(), count);
 }
 
-/// The times from each job's end to the next job's start.
 fn gaps(log: &Path) -> Samples {
     let mut samples = Samples::default();
     for pair in notes(log).windows(2) {
@@ -174,7 +173,7 @@ pub(crate) fn thousand(redis: &Redis) {
     let (before, used) = (commands(), processor_time(&pids));
     let time = Duration::from_secs(10);
     std::thread::sleep(time);
-    // The second INFO counts the first INFO, but not itself.
+    // The second INFO counts the first one, but not itself.
     let commands = (commands() - before - 1.0) / time.as_secs_f64();
     let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
     let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();
@@ -188,8 +187,7 @@ pub(crate) fn thousand(redis: &Redis) {
     drain(redis, &mut crowd, 1000);
 }
 
-/// The children of a process: redlock's keeper, or the keeper's job. For a thousand waiters this is much cheaper than a
-/// search through all processes.
+/// The children of a process, which for a thousand waiters is much cheaper than a search through all processes.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

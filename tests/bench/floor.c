@@ -1,5 +1,5 @@
 /*
- * floor PORT KEY COMMAND [ARG]...: the least that a lock around a command must do. Connects to Redis, sets the key, forks a process that
+ * floor PORT KEY COMMAND [ARG]...: the least that it takes to run a command under a lock. Connects to Redis, sets the key, forks a process that
  * starts the command and waits for its end, and deletes the key. Does not wait for a held lock, renews nothing, passes no signals on, prints
  * nothing, keeps no log.
  */

@@ -58,21 +58,21 @@ static void keep(int socket, char **command) {
     int children = signalfd(-1, &child_only, SFD_CLOEXEC | SFD_NONBLOCK);
     int timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     struct pollfd all_of[] = {{children, POLLIN, 0}, {timer, POLLIN, 0}, {socket, POLLIN, 0}};
-    struct message told, report;
+    struct message message, report;
     struct signalfd_siginfo died;
     pid_t job = 0;
     for (;;) {
         poll(all_of, 3, -1);
         if (all_of[1].revents && job) kill(-job, SIGKILL);
-        if (all_of[2].revents && recv(socket, &told, sizeof told, 0) <= 0) {
+        if (all_of[2].revents && recv(socket, &message, sizeof message, 0) <= 0) {
             if (job) kill(-job, SIGKILL);
             while (wait(NULL) > 0) {}
             _exit(0);
-        } else if (all_of[2].revents && told.kind == DEADLINE) {
-            arm(timer, told.at);
-        } else if (all_of[2].revents && told.kind == SIGNAL && job) {
-            kill(-job, told.number);
-        } else if (all_of[2].revents && told.kind == GO) {
+        } else if (all_of[2].revents && message.kind == DEADLINE) {
+            arm(timer, message.at);
+        } else if (all_of[2].revents && message.kind == SIGNAL && job) {
+            kill(-job, message.number);
+        } else if (all_of[2].revents && message.kind == GO) {
             job = vfork();
             if (job == 0) {
                 setpgid(0, 0);
@@ -189,15 +189,15 @@ int main(int count, char **words) {
     const char *now = text("%ld%03ld", clock.tv_sec, clock.tv_nsec / 1000000);
     const char *run = text("\"h\":\"%s\",\"l\":\"%s\",\"p\":\"%s\",\"u\":\"%s\"}", host, words[5], pid, user);
 
-    struct message told = {.kind = DEADLINE, .at = in_ms(TTL_MS)};
+    struct message message = {.kind = DEADLINE, .at = in_ms(TTL_MS)};
     call(words[2], name, 9);
     pair("token", token), pair("host", host), pair("pid", pid), pair("user", user), pair("label", words[5]);
     pair("ttl", "30000"), pair("now", now), pair("entry", text("{%s", run)), pair("claim", "exclusive");
     if (!ask(server, signals, life, "granted", got, sizeof got)) return 75;
     struct timespec since = in_ms(0);
-    send(socket_of_keeper, &told, sizeof told, MSG_NOSIGNAL);
-    told.kind = GO;
-    send(socket_of_keeper, &told, sizeof told, MSG_NOSIGNAL);
+    send(socket_of_keeper, &message, sizeof message, MSG_NOSIGNAL);
+    message.kind = GO;
+    send(socket_of_keeper, &message, sizeof message, MSG_NOSIGNAL);
 
     int renewal = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK), status = -1;
     arm(renewal, in_ms(TTL_MS / 4));
@@ -209,8 +209,8 @@ int main(int count, char **words) {
         poll(all_of, 5, -1);
         if (all_of[1].revents || all_of[3].revents || all_of[4].revents) return 76;
         if (all_of[0].revents && read(signals, &came, sizeof came) > 0) {
-            told.kind = SIGNAL, told.number = came.ssi_signo;
-            send(socket_of_keeper, &told, sizeof told, MSG_NOSIGNAL);
+            message.kind = SIGNAL, message.number = came.ssi_signo;
+            send(socket_of_keeper, &message, sizeof message, MSG_NOSIGNAL);
         }
         if (all_of[2].revents && recv(socket_of_keeper, &heard, sizeof heard, 0) > 0 && heard.kind == ENDED) {
             status = heard.number;

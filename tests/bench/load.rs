@@ -1,6 +1,6 @@
-//! `make load`: very many runs, waiters, holders and renewals, in four stages. Each stage prints its figures, and fails
-//! if a call fails or a lease is lost. `holders` also fails if a script takes too long. `renewals` also fails if
-//! memory, descriptors or connections grow.
+//! `make load`: very many runs, waiters, holders and renewals, in four stages. Each prints its figures, and fails if a
+//! call fails or a lease is lost. `holders` also fails if a script takes too long, and `renewals` if memory,
+//! descriptors or connections grow.
 
 use crate::crowd::{children_of, drain, gather_redlocks};
 use crate::measure::{memory, processor_time};
@@ -9,11 +9,11 @@ use crate::support::{Redis, die_with_parent, eventually, ms};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A script of `status` or `log` must take less than this time, however many locks and holders there are.
+/// A script of `status` or `log` must take less than this, however many locks and holders exist.
 const LONGEST_SCRIPT: Duration = ms(5);
 const LONG: Duration = Duration::from_secs(120);
 
-/// Runs all stages: with LOAD=full in full size, else in a tenth of the size.
+/// Runs all stages: with LOAD=full in full size, else in a tenth of it.
 pub(crate) fn load() {
     let share = if std::env::var("LOAD").is_ok_and(|load| load == "full") { 1 } else { 10 };
     runs_at_once(1_000 / share);
@@ -22,7 +22,7 @@ pub(crate) fn load() {
     renewals(300 / share, Duration::from_secs(60 / u64::try_from(share).unwrap()).max(Duration::from_secs(20)));
 }
 
-/// Starts a server that records scripts of more than 0.5 ms.
+/// A server that records scripts of more than 0.5 ms.
 fn server() -> Redis {
     let arguments = ["--maxclients", "10000", "--slowlog-log-slower-than", "500", "--slowlog-max-len", "100000"];
     let redis = Redis::with_tcp(&arguments);
@@ -44,7 +44,7 @@ fn print_server(redis: &Redis) {
     );
 }
 
-/// The time of the longest script since the slow log was emptied; zero if no script took 0.5 ms.
+/// The longest script since the slow log was emptied; zero if none took 0.5 ms.
 fn worst_script(redis: &Redis) -> Duration {
     let slow: Vec<(i64, i64, u64, Vec<String>, String, String)> = redis.query(&["SLOWLOG", "GET", "-1"]);
     let scripts = slow.iter().filter(|(_, _, _, words, ..)| words[0].to_lowercase().starts_with("eval"));
@@ -66,7 +66,6 @@ fn finish(children: Vec<Child>) {
     }
 }
 
-/// Panics if a lock is still held.
 fn assert_free(redis: &Redis) {
     let locks: Vec<String> =
         redis.keys_without_the_memory().into_iter().filter(|key| key.starts_with("redlock:")).collect();
@@ -92,7 +91,7 @@ fn per(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e3 / count as f64
 }
 
-/// `count` waiters wait for one lock. Then they get the lock one after the other.
+/// `count` waiters wait for one lock, and then get it one after the other.
 fn waiters(count: usize) {
     let (redis, begin) = (server(), Instant::now());
     let mut crowd = gather_redlocks(&redis, "load", count);
@@ -145,7 +144,7 @@ fn holders(count: usize) {
         &["log", "-n", "20"],
         &["log", "--since", "1h"],
     ] {
-        // The best of three tries: the server may have to wait for a processor.
+        // The best of three, because the server may have to wait for a processor.
         let tries = [(); 3].map(|()| {
             redis.command(&["SLOWLOG", "RESET"]);
             let begin = Instant::now();
@@ -176,7 +175,7 @@ impl Resources {
         Resources {
             resident: all.iter().map(|one| one.resident).sum::<u64>() / count as u64,
             unshared: all.iter().map(|one| one.unshared).sum::<u64>() / count as u64,
-            // Rounded, since a process may have one descriptor more or less for a moment.
+            // Rounded, because a process may have one descriptor more or less for a moment.
             descriptors: (pids.iter().map(descriptors).sum::<usize>() + count / 2) / count,
         }
     }
@@ -189,7 +188,7 @@ impl std::fmt::Display for Resources {
     }
 }
 
-/// Runs `count` jobs. Each lease has a ttl of 500 ms, and is renewed eight times a second.
+/// Runs `count` jobs, whose leases have a ttl of 500 ms and are renewed eight times a second.
 fn renewals(count: usize, time: Duration) {
     let redis = server();
     let url = redis.tcp_url();
@@ -224,7 +223,7 @@ fn renewals(count: usize, time: Duration) {
     );
     let now = [Resources::of(&own), Resources::of(&keepers)];
     println!("  redlock: {}\n  keeper:  {}", now[0], now[1]);
-    // A call whose lease is lost ends with 76, and `finish` then panics.
+    // A call whose lease is lost ends with 76, at which `finish` panics.
     finish(children);
     println!("  no lease was lost");
     assert_free(&redis);

@@ -1,4 +1,4 @@
-//! Measures of time, memory and processor time, tables of times, and the job that notes when it had the lock.
+//! Measures of time, memory and processor time, tables of times, and the job that records when it held the lock.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{self, OpenOptions};
@@ -6,7 +6,6 @@ use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The durations of many tries of the same thing.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
@@ -28,8 +27,8 @@ impl Samples {
     }
 }
 
-/// Rows of percentiles; the ratios compare each row with the first. On a busy machine the fastest tenth (p10) tells
-/// most about the program.
+/// Rows of percentiles; the ratios compare each row with the first. On a busy machine the fastest tenth (p10) says most
+/// about the program.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,
@@ -69,7 +68,7 @@ pub(crate) fn time(command: &mut Command) -> Duration {
     taken
 }
 
-/// The time for which one contender had the lock, by the clock that all processes share.
+/// When one contender held the lock, by the clock that all processes share.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub(crate) from: Duration,
@@ -82,7 +81,7 @@ fn now() -> Duration {
 }
 
 /// The job `--hold MS FILE ID`: lasts MS milliseconds, and appends its start, its end and ID to FILE. With MS 0 and ID
-/// 0 the job lasts until there is a file FILE.go.
+/// 0 it lasts until the file FILE.go exists.
 pub(crate) fn hold(arguments: &[String]) {
     let from = now();
     let [time, file, id] = arguments else { panic!("--hold MS FILE ID") };
@@ -99,7 +98,7 @@ pub(crate) fn hold(arguments: &[String]) {
     log.write_all(line.as_bytes()).unwrap();
 }
 
-/// The notes of the jobs, in the order in which they held the lock.
+/// In the order in which the jobs held the lock.
 pub(crate) fn notes(file: &std::path::Path) -> Vec<Held> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut notes: Vec<Held> = text
@@ -118,7 +117,7 @@ pub(crate) fn notes(file: &std::path::Path) -> Vec<Held> {
     notes
 }
 
-/// The memory of a process, in KiB.
+/// In KiB.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,

@@ -10,12 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Makes a command for a lock and a job: the command takes the lock of this name, and runs the job. The command must do
-/// nothing between fork and exec, so that std starts it by posix_spawn. A fork would copy this process, and the
-/// copying would take longer than the programs that are measured.
+/// Makes a command that takes the lock of this name and runs this job. It must do nothing between fork and exec, so
+/// that std starts it by posix_spawn: a fork would copy this process, which would take longer than the programs that
+/// are measured.
 type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
 
-/// A way of running a command under a lock.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// The peer runs in every `seldom`-th round; a slow peer has a number above 1.
@@ -26,7 +25,6 @@ pub(crate) struct Peer {
 
 /// How the benchmark knows that fifty contenders wait.
 pub(crate) enum Waits {
-    /// The peer does not wait for a held lock.
     Never,
     /// All contenders wait once this time has passed since the last of them was started.
     After(Duration),
@@ -34,7 +32,7 @@ pub(crate) enum Waits {
     InLine(Box<dyn Fn() -> Command>),
 }
 
-/// The servers of the benchmark, on this machine.
+/// On this machine.
 pub(crate) struct Nodes {
     pub(crate) masters: Vec<Redis>,
     tls: Tls,
@@ -48,7 +46,6 @@ impl Nodes {
         Nodes { masters, tls, authority }
     }
 
-    /// The addresses of the first `count` masters.
     pub(crate) fn urls(&self, count: usize) -> String {
         let urls: Vec<String> = self.masters[..count].iter().map(Redis::tcp_url).collect();
         urls.join(",")
@@ -60,8 +57,8 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// A copy of redlock's binary: of the binary that `make bench` has built (REDLOCK), or else of cargo's binary. A fresh
-/// copy starts 0.2 to 0.6 ms faster than a file that was read piece by piece (after a boot, say).
+/// A copy of the binary that `make bench` has built (REDLOCK), or else of cargo's. A fresh copy starts 0.2 to 0.6 ms
+/// faster than a file that was read piece by piece (after a boot, say).
 pub(crate) fn redlock_binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -73,10 +70,10 @@ pub(crate) fn redlock_binary() -> &'static Path {
     })
 }
 
-/// A call of redlock on these nodes. With several nodes the quarantine is off, since the nodes have just been started.
+/// A call of redlock on these nodes. With several of them, the quarantine is off, because they have just been started.
 pub(crate) fn redlock(urls: &str) -> Command {
     let mut command = Command::new(redlock_binary());
-    // With RUST_BACKTRACE each error would gather a backtrace.
+    // With RUST_BACKTRACE, each error would gather a backtrace.
     command.env("REDLOCK_REDIS", urls).env_remove("RUST_BACKTRACE");
     if urls.contains(',') {
         command.env("REDLOCK_QUARANTINE", "0");
@@ -90,7 +87,6 @@ with redis.Redis.from_url(sys.argv[1]).lock(sys.argv[2], timeout=30):
     status = subprocess.call(sys.argv[3:])
 sys.exit(status)";
 
-/// The name of the peer that is redlock on one master.
 pub(crate) const OURS: &str = "redlock run";
 
 /// redlock as a peer. The closure makes a call without arguments, on the peer's nodes.
@@ -108,7 +104,6 @@ fn ours(name: &'static str, redlock: impl Fn() -> Command + Clone + 'static) -> 
     }
 }
 
-/// redlock on one, three and five masters, and over TLS.
 fn all_of_ours(nodes: &Nodes) -> [Peer; 4] {
     let on = |count: usize| {
         let urls = nodes.urls(count);
@@ -128,7 +123,7 @@ fn all_of_ours(nodes: &Nodes) -> [Peer; 4] {
     ]
 }
 
-/// The installed peers, beginning with floor.c, and the names of the peers that are not installed.
+/// The installed peers, beginning with floor.c, and the names of those that are not installed.
 pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let url = nodes.urls(1);
@@ -198,7 +193,7 @@ pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'sta
     (found, missing)
 }
 
-/// A peer that is a C program of this folder. The program gets `arguments`, then the key of the lock, then the job.
+/// A peer that is a C program of this folder. It gets `arguments`, then the key of the lock, then the job.
 fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     let command: Contender = Box::new(move |name, job| {
         let mut command = Command::new(&program);
@@ -208,7 +203,7 @@ fn in_c(name: &'static str, program: PathBuf, arguments: Vec<String>) -> Peer {
     Peer { name, seldom: 1, waits: Waits::Never, command }
 }
 
-/// The SHA-1s of the scripts that a `run` calls, TAKE and RELEASE. The server knows these scripts afterwards.
+/// The SHA-1s of the scripts that a `run` calls, TAKE and RELEASE, which the server knows afterwards.
 fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     let mut run = redlock(url);
     run.args(["run", "-q", "--name", "bench-scripts", "--", "true"]);
@@ -220,8 +215,7 @@ fn scripts_of_run(redis: &Redis, url: &str) -> Vec<String> {
     calls.filter_map(|(_, rest)| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// The path of a python3 with redis-py; None if there is none. The path leads to the interpreter itself: a wrapper
-/// script would take time.
+/// A python3 with redis-py. The path leads to the interpreter itself, because a wrapper script would take time.
 fn python() -> Option<String> {
     let ask = ["-c", "import redis, sys; print(sys.executable)"];
     let answer = Command::new("python3").args(ask).stderr(Stdio::null()).output().ok()?;
@@ -244,7 +238,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts etcd; none if etcd or etcdctl is not installed.
+    /// None if etcd or etcdctl is not installed.
     pub(crate) fn start() -> Option<Etcd> {
         if !installed("etcd", &["--version"]) || !installed("etcdctl", &["version"]) {
             return None;
@@ -296,7 +290,7 @@ pub(crate) fn poll(arguments: &[String]) {
 }
 
 /// How long redis-py takes to acquire and release its Lock: first with a new python3 for each pair, then with the same
-/// python3 for all pairs. None if redis-py is not installed.
+/// one for all pairs. None if redis-py is not installed.
 pub(crate) fn python_pairs(url: &str) -> Option<(Samples, Samples)> {
     let interpreter = python()?;
     let pair = "
