@@ -61,9 +61,8 @@ const COMMON: &str = "All options: --help. Those of every command (--redis, -q .
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
-   1 check: not in order   64 usage error   70 internal   74 output failed
-   69 Redis unreachable or unable to serve   75 held   78 refused: password, ACL
-   76 run: lease lost   77 token does not hold the lock   124 run: --max-run
+   1 check: not in order   64 usage   69 Redis unreachable   70 internal error
+   74 output   75 held   76 lease lost   77 not its token   78 refused   124 --max-run
 
 Redis: --redis redis://HOST:PORT or REDLOCK_REDIS. More: redlock [run] --help";
 

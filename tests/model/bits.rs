@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-/// A state of a search. The search keeps the state packed into words.
 pub(super) trait Packable: Copy + Debug {
     type Words: Copy + Eq + AsRef<[u64]>;
 
@@ -10,7 +9,6 @@ pub(super) trait Packable: Copy + Debug {
     fn unpack(words: &Self::Words) -> Self;
 }
 
-/// A state that is a [`Field`] is packed into one word.
 impl<T: Field + Debug> Packable for T {
     type Words = [u64; 1];
 
@@ -31,8 +29,8 @@ pub(super) struct Bits {
     at: u32,
 }
 
-/// A value that fits into a part of a word. `width`: the number of bits of the value; for an array, of each item. A
-/// structure ignores `width`: each of its fields has its own width.
+/// A value that fits into `width` bits of a word; of an array, each item does. A structure ignores `width`, because
+/// each of its fields has its own.
 pub(super) trait Field: Copy {
     fn put(self, bits: &mut Bits, width: u32);
     fn get(bits: &mut Bits, width: u32) -> Self;
@@ -110,7 +108,7 @@ macro_rules! variants {
 }
 
 /// Declares a structure that can be packed into a word. The number behind `=` is the width of the field in bits; of an
-/// array, the width of each item. A field that is a structure, or an array of structures, has no such number.
+/// array, that of each item. A structure, or an array of structures, has no such number.
 macro_rules! packed {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty $(= $width:literal)?),* $(,)? }) => {
         $(#[$doc])*

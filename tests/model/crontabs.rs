@@ -20,7 +20,8 @@ const START: i64 = 1_830_297_600 * SECOND;
 struct Zone {
     offset: i64,
     summer: i64,
-    /// Summer begins and ends on a Sunday: its month, its number in the month (0: the last), and the moment on that day in UTC.
+    /// Summer begins and ends on a Sunday: its month, its number in the month (0: the last), and the moment on that day
+    /// in UTC.
     changes: [(u32, u32, i64); 2],
 }
 
@@ -63,14 +64,14 @@ impl Zone {
         sunday * DAY + moment
     }
 
-    /// The local time, and where it changes, by the moments of change in these years.
+    /// The local time by the time in UTC.
     fn clock(&self) -> impl Fn(i64) -> i64 {
         let Zone { offset, summer, .. } = *self;
         let years = 2027..=2030;
         let changes: Vec<[i64; 2]> = years.map(|year| [self.change(0, year), self.change(1, year)]).collect();
         move |utc| {
             let passed = |at: usize| changes.iter().filter(|change| change[at] <= utc).count();
-            // In the south, summer goes on at the turn of the year.
+            // In the south, the year begins in summer.
             let is_summer = passed(0) + usize::from(changes[0][0] > changes[0][1]) > passed(1);
             utc + offset + if is_summer { summer } else { 0 }
         }
@@ -86,7 +87,7 @@ enum Schedule {
 }
 
 impl Schedule {
-    /// The times at which the wall clock shows a time of the schedule on one of these days.
+    /// When the wall clock shows a time of the schedule on one of these days.
     fn calls(self, zone: &Zone, days: i64) -> Vec<i64> {
         let days = START / DAY..START / DAY + days;
         let local: Vec<i64> = match self {
@@ -112,7 +113,6 @@ fn is_seventh(day: i64) -> bool {
     (day - START / DAY) % 7 == 3
 }
 
-/// A crontab on some hosts, and what happens to them.
 #[derive(Clone, Copy)]
 struct Crontab {
     schedule: Schedule,
@@ -121,19 +121,18 @@ struct Crontab {
     tries: Option<u64>,
     due: Option<i64>,
     hosts: usize,
-    /// The zones of the hosts, in turn.
+    /// Of the hosts, in turn.
     zones: &'static [Zone],
     /// How far the clocks of the hosts are ahead, in turn.
     skews: &'static [i64],
     /// Each call comes later by a random time up to this: cron's second, or a timer's delay.
     delay: i64,
-    /// How long the job takes.
     job: i64,
     /// True if the job fails on this host, on this day.
     fails: fn(usize, i64) -> bool,
     /// How far the server's clock is ahead at this time.
     server: fn(i64) -> i64,
-    /// When somebody repeats the job by hand, with the same options: so long after the midnight of each seventh day.
+    /// Somebody repeats the job by hand, with the same options, so long after the midnight of each seventh day.
     repair: Option<i64>,
     /// The days on which no cron runs.
     absent: (i64, i64),
@@ -182,14 +181,12 @@ enum Event {
     Ended { has_failed: bool },
 }
 
-/// What became of a year.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Year {
     /// Nights on which a host came whose job would have succeeded, and no call succeeded.
     left_out: usize,
     /// Nights on which more than one call succeeded.
     twice: usize,
-    /// Runs that failed.
     failed: usize,
     /// Calls that ended with 75, and those of them that printed a line.
     held: usize,
@@ -236,14 +233,13 @@ impl Crontab {
         self.history().0
     }
 
-    /// Simulates the year.
     fn history(&self) -> (Year, Vec<(i64, Event)>) {
         let mut events = Vec::new();
         let (calls, nights) = self.calls();
         let mut calls = calls.into_iter().peekable();
         let (mut year, mut successes, mut workable) = (Year::default(), vec![0; nights], vec![false; nights]);
         let (mut line, mut run): (Vec<Call>, Option<Run>) = (Vec::new(), None);
-        // The beginnings of the last success and of each run, by the server's clock.
+        // When the last success and each run began, by the server's clock.
         let (mut success, mut tries): (Option<i64>, Vec<i64>) = (None, Vec::new());
         let once = self.once_per();
         let clock = |at: i64| time(at + (self.server)(at));
@@ -306,7 +302,7 @@ impl Crontab {
                 !is_over
             });
         }
-        // The year cuts its first and last nights.
+        // The first and last nights are cut off.
         for night in 2..nights - 2 {
             year.left_out += usize::from(workable[night] && successes[night] == 0);
             year.twice += usize::from(successes[night] > 1);
@@ -314,7 +310,7 @@ impl Crontab {
         (year, events)
     }
 
-    /// What `check` finds at each of these times: the word of each finding, and when it is told.
+    /// What `check` finds at each of these times: the word of each finding, and when it is reported.
     fn checked(&self, times: impl Iterator<Item = i64>) -> Vec<(&'static str, i64)> {
         let (_, events) = self.history();
         let expected = Expected { period: time(self.period), due: self.once_per().due(), first: time(events[0].0) };
@@ -370,7 +366,7 @@ const ANY: fn(i64) -> bool = |_| true;
 const BY_TWOS: Crontab =
     Crontab { schedule: Schedule::Each(2 * HOUR), period: 2 * HOUR, hosts: 3, job: MINUTE, ..NIGHTLY };
 
-/// The crontabs, with a job that takes a tenth of a period at most.
+/// The job takes a tenth of a period at most.
 fn crontabs() -> [(&'static str, Crontab); 11] {
     let at =
         |times, is_meant, period| Crontab { schedule: Schedule::At(times, is_meant), period, hosts: 10, ..NIGHTLY };
@@ -536,7 +532,7 @@ fn tries_are_counted_whatever_became_of_them() {
     assert_eq!(Crontab { tries: Some(3), fails: |_, _| true, ..NIGHTLY }.year(), Year { failed: 366 * 3, ..NOTHING });
 }
 
-/// No false alarm, but that of a rhythm other than P, which --due tells.
+/// No false alarm, but that of a rhythm other than P, which --due states.
 #[test]
 fn check_is_silent_for_a_year_in_which_all_is_well() {
     for zones in [&[UTC], &[BERLIN], &[NEW_YORK], &[LORD_HOWE], &[KATHMANDU]] as [&'static [Zone]; 5] {
@@ -548,10 +544,10 @@ fn check_is_silent_for_a_year_in_which_all_is_well() {
                 assert_eq!(crontab.checked(crontab.each_five_minutes()), [], "{what}");
             }
             if weekdays {
-                let told = Crontab { due: None, ..crontab }.checked(crontab.mornings().into_iter());
-                assert!(told.iter().all(|(word, _)| *word == "overdue"), "{told:?}");
+                let reported = Crontab { due: None, ..crontab }.checked(crontab.mornings().into_iter());
+                assert!(reported.iter().all(|(word, _)| *word == "overdue"), "{reported:?}");
                 // Saturday's success is missing on Saturday, Sunday and (New York, whose day ends later) Monday.
-                assert!((100..=160).contains(&told.len()), "{}", told.len());
+                assert!((100..=160).contains(&reported.len()), "{}", reported.len());
             }
         }
     }
@@ -568,18 +564,18 @@ fn check_is_silent_for_a_year_in_which_all_is_well() {
     }
 }
 
-/// Each absence is told at the first check after D + S, and by each check until a host comes again.
+/// Each absence is reported at the first check after D + S, and by each check until a host comes again.
 #[test]
-fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
-    // The crontab, D + S, and when it is told after the last sign: in the morning, and each five minutes (in hours).
+fn check_reports_each_absence_at_the_first_check_after_it_is_due() {
+    // The crontab, D + S, and when it is reported after the last sign: in the morning, and each five minutes (in hours).
     let mut table = Vec::new();
     for (what, crontab) in crontabs() {
         let (weekdays, days) = (what == "Monday to Friday", crontab.days);
-        let gone = days * 2 / 3;
+        let quit = days * 2 / 3;
         let crontab = Crontab {
             due: weekdays.then_some(3 * DAY),
-            absent: (gone, days),
-            days: if what == "monthly" { days } else { days.min(gone + 12) },
+            absent: (quit, days),
+            days: if what == "monthly" { days } else { days.min(quit + 12) },
             zones: &[BERLIN],
             ..crontab
         };
@@ -590,14 +586,14 @@ fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
         let slack = (crontab.period / 12).min(2 * HOUR).max(if crontab.period < 2 * HOUR { 0 } else { 70 * MINUTE });
         let due = i64::try_from(crontab.once_per().due().as_millis()).expect("it is small") + slack;
         let mornings = crontab.mornings();
-        let told = |times: Vec<i64>| {
+        let check = |times: Vec<i64>| {
             let first = times.iter().copied().find(|at| *at >= last + due).expect("the year is long enough");
-            let told = crontab.checked(times.iter().copied());
+            let reported = crontab.checked(times.iter().copied());
             let expected: Vec<_> = times.into_iter().filter(|at| *at >= first).map(|at| ("overdue", at)).collect();
-            assert!(told == expected, "{what}: {} {:?}", told.len(), told.first());
+            assert!(reported == expected, "{what}: {} {:?}", reported.len(), reported.first());
             (first - last) as f64 / HOUR as f64
         };
-        let hours = [told(mornings), told(crontab.each_five_minutes().collect())];
+        let hours = [check(mornings), check(crontab.each_five_minutes().collect())];
         table.push(format!("{what} {:.1} {:.1} {:.1}", due as f64 / HOUR as f64, hours[0], hours[1]));
     }
     let expected = [
@@ -616,12 +612,12 @@ fn check_tells_each_absence_at_the_first_check_after_it_is_due() {
     assert_eq!(table, expected);
 }
 
-/// A failure on all hosts is told in the morning.
+/// A failure on all hosts is reported in the morning.
 #[test]
 fn check_tells_a_night_on_which_all_have_failed_in_the_morning() {
     let crontab = Crontab { fails: |_, day| is_seventh(day), hosts: 10, ..NIGHTLY };
-    let told = crontab.checked(crontab.mornings().into_iter());
-    let failed: Vec<i64> = told.iter().filter(|(word, _)| *word == "failed").map(|(_, at)| *at / DAY).collect();
+    let reported = crontab.checked(crontab.mornings().into_iter());
+    let failed: Vec<i64> = reported.iter().filter(|(word, _)| *word == "failed").map(|(_, at)| *at / DAY).collect();
     let nights: Vec<i64> = crontab.mornings().iter().map(|at| at / DAY).filter(|day| is_seventh(*day)).collect();
     assert_eq!(failed, nights);
 }

@@ -1,5 +1,5 @@
 //! A model of a lease with two holds, and of releases that name no hold. The outer hold took the lock, and the inner
-//! hold is a re-entry. The client wants to end the inner hold only.
+//! hold is a re-entry, which alone the client wants to end.
 //!
 //! A node may get the release more than once. With several nodes, one node may not know the inner hold.
 //!
@@ -14,15 +14,14 @@ const NODES: usize = 3;
 variants! {
     /// The rule for a release that names no hold.
     Rule {
-        /// One node: a release that names no hold ends no hold. The node answers with the id of the inner hold, and the
-        /// client sends a release that names the inner hold. Several nodes: the client first asks all nodes for the
-        /// newest hold. The client's release names this hold on all nodes.
+        /// It ends no hold. A single node answers with the id of the inner hold, which the client's next release names.
+        /// With several nodes, the client first asks all of them for the newest hold, and its release names this hold
+        /// on all nodes.
         Named,
-        /// A release ends the newest hold that the node knows. A second copy of the release ends one more hold.
+        /// It ends the newest hold that the node knows, and a second copy of it ends one more.
         Newest,
-        /// Several nodes get a release that names no hold, and each node decides by itself. A node that knows only the
-        /// outer hold ends the outer hold. A node that knows the inner hold ends no hold, and answers with the id of
-        /// the inner hold. The client's next release names the inner hold.
+        /// Each node decides by itself. One that knows only the outer hold ends it. One that knows the inner hold ends
+        /// no hold, and answers with the inner hold's id, which the client's next release names.
         NamedByEach,
     }
 }
@@ -34,7 +33,7 @@ packed! {
         entered: bool = 1,
         rival: bool = 1,
         left: u8 = 2,
-        /// The number of ticks for which the outer job still relies on its lease on this node.
+        /// For how many ticks the outer job still relies on its lease on this node.
         counted: u8 = 2,
     }
 }
@@ -46,7 +45,7 @@ packed! {
         inside: bool = 1,
         /// How many releases of the inner hold have arrived, on all nodes together.
         said: u8 = 2,
-        /// A node has told the client the id of the inner hold, so the client's releases name the inner hold.
+        /// A node has answered with the id of the inner hold, so the client's releases name it.
         named: bool = 1,
     }
 }
@@ -58,7 +57,7 @@ struct Holds {
 }
 
 impl Holds {
-    /// A release that is meant for the inner hold arrives at the node `at`. `named`: the release names the inner hold.
+    /// A release that is meant for the inner hold arrives at the node `at`. `named`: it names the inner hold.
     fn release(self, state: &mut State, at: usize, named: bool) {
         let node = &mut state.nodes[at];
         if !node.ours {
@@ -66,7 +65,7 @@ impl Holds {
         }
         match self.rule {
             Rule::Named | Rule::NamedByEach if node.entered && !named => state.named = true,
-            // The node knows only the outer hold. The release ends the outer hold, and the node deletes the lease.
+            // The node knows only the outer hold. The release ends this hold, and the node deletes the lease.
             Rule::Newest if !node.entered => *node = Node { counted: node.counted, ..Node::default() },
             Rule::NamedByEach if !node.entered && !named => *node = Node { counted: node.counted, ..Node::default() },
             _ => node.entered = false,
@@ -104,8 +103,8 @@ impl Space for Holds {
             into.push(self.check(&next).map(|()| next));
         };
         if !state.inside && state.said == 0 {
-            // The client enters the inner hold, if a quorum of the nodes still has the lease. `missed`: the node that
-            // the request does not reach; None: the request reaches all nodes.
+            // The client enters the inner hold, if a quorum of the nodes still has the lease. `missed`: the request
+            // does not reach this node.
             for missed in (0..self.nodes).map(Some).take(if self.nodes > 1 { self.nodes } else { 0 }).chain([None]) {
                 let reached = |at: usize| Some(at) != missed;
                 let has = (0..self.nodes).filter(|&at| reached(at) && state.nodes[at].ours).count();
@@ -119,7 +118,7 @@ impl Space for Holds {
                 }
             }
         }
-        // A release of the inner hold may arrive at any node, and at any time. At most three releases arrive.
+        // At most three releases of the inner hold arrive, at any node, and at any time.
         if (state.inside || state.said > 0) && state.said < 3 {
             let names = self.nodes > 1 && self.rule == Rule::Named || state.named;
             for at in 0..self.nodes {

@@ -1,4 +1,4 @@
-//! Models of clients and nodes. The models use redlock's own files for quorums, re-creation and fencing tokens.
+//! Models of clients and nodes. They use redlock's own files for quorums, re-creation and fencing tokens.
 //!
 //! The bounds of a search say what may happen, and how often. The search visits every state that can be reached. If a
 //! clause (one rule of redlock) is left out, the search must find the fault that the clause prevents.
@@ -19,28 +19,26 @@ use lease::{Bounds, Claim, Held, Without, without};
 use redlock::lock::votes::{fencing, quorum, recreate};
 use search::{MOST, is_clean, is_clean_so_far, search};
 
-/// Two clients and three nodes. The first client has the lock on all nodes. The second client tries once to take the
-/// lock. One restart may happen.
+/// Two clients and three nodes. The first client holds the lock on all nodes, and the second tries once to take it. One
+/// restart may happen.
 const TWO: Bounds = Bounds { restarts: 1, ..Bounds::LEAST };
-/// Two clients and three nodes. The first client has the lock on two or three nodes. The second client tries once to
-/// take the lock. One restart may happen.
+/// As [`TWO`], but the first client holds the lock on two or three of the nodes.
 const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
-/// `release --force` deletes the lease of the only client, which has the lock on two or three of the three nodes. No
+/// `release --force` deletes the lease of the only client, which holds the lock on two or three of the three nodes. No
 /// node restarts.
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
-/// `release --force` deletes the lease of the only client, which has the lock on two or three of the three nodes. Two
-/// restarts may happen. A node that restarts forgets nothing, and is quarantined for one tick.
+/// As [`FORCE`], but two restarts may happen. A node that restarts forgets nothing, and is quarantined for one tick.
 const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
-/// `release --force` deletes the lease of the only client, which has the lock on all three nodes. Two restarts may
-/// happen. A node that restarts forgets nothing, and is not quarantined.
+/// As [`FORCE_RESTARTED`], but the client holds the lock on all three nodes, and a node that restarts is not
+/// quarantined.
 const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
-/// `release --force` deletes the lease of the first client, which has the lock on all three nodes. The second client
+/// `release --force` deletes the lease of the first client, which holds the lock on all three nodes. The second client
 /// tries once to take the lock. No node restarts.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
-/// One node, which may restart twice, and forgets everything at each restart. The first client has the lock. The second
-/// client tries once to take the lock.
+/// One node, which may restart twice, and forgets everything at each restart. The first client holds the lock, and the
+/// second tries once to take it.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
-/// At the start nobody has the lock. The first client may try once to take the lock, the second client twice. No node
+/// At the start nobody holds the lock. The first client may try once to take it, the second client twice. No node
 /// restarts.
 const TAKING: Bounds = Bounds {
     ttl: [1, 1],
@@ -52,17 +50,15 @@ const TAKING: Bounds = Bounds {
     ..TWO
 };
 
-/// At the start nobody has the lock. Each client may try once to take the lock. No node restarts.
+/// As [`TAKING`], but each client may try once.
 const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
-/// At the start nobody has the lock. The first client may try twice to take the lock, the second client once. A client
-/// that gives up a try, or releases the lock, does not delete its keys: the keys expire.
+/// At the start nobody holds the lock. The first client may try twice to take it, the second client once. A client that
+/// gives up a try, or releases the lock, does not delete its keys: they expire.
 const TRIES: Bounds = Bounds { tries: [2, 1], leaves: false, ..TAKING };
-/// The first client has the lock on two or three of the three nodes. The second client tries once to take the lock. One
-/// restart may happen. Each lease, and the quarantine after a restart, lasts one tick.
+/// As [`MISSED`], but each lease, and the quarantine after a restart, lasts one tick.
 const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
-/// The claims of the first and of the second client. A client with a shared claim is a reader, a client with an
-/// exclusive claim is a writer.
+/// The claims of the first and of the second client. A reader has a shared claim, a writer an exclusive one.
 const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
 const READERS: [Claim; 2] = [Claim::Shared; 2];
 const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
@@ -148,7 +144,7 @@ fn without_the_word_of_the_others_a_deleted_lease_comes_back() {
 }
 
 #[test]
-fn what_was_removed_on_purpose_comes_back_if_it_is_created_again() {
+fn what_was_removed_on_purpose_comes_back_if_it_is_re_created() {
     without(Without::RemovedOnPurpose, FORCE, CAME_BACK, 16);
     without(Without::ForTheRestOfTheLease, FORCE, CAME_BACK, 19);
     without(Without::AnotherAfterRemoval, FORCE_TWO, CAME_BACK, 28);
@@ -216,13 +212,13 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
-/// For each search with five nodes: the number of states after which the search stops, and the number of steps that the
-/// search must have completed by that time. With LARGE_MODELS both numbers are larger.
+/// For each search with five nodes: after how many states it stops, and how many steps it must have completed by then.
+/// With LARGE_MODELS both numbers are larger.
 const FIVE: (usize, usize) = (40_000, 7);
 
-/// Searches the first states of models with five nodes. In two models both clients try once to take the lock. In a
-/// third model the first client has the lock on three nodes or more, the second client tries once to take the lock, and
-/// two restarts may happen.
+/// Searches the first states of models with five nodes. In two of them both clients try once to take the lock. In a
+/// third, the first client holds the lock on three nodes or more, the second tries once to take it, and two restarts
+/// may happen.
 #[test]
 fn five_nodes_are_like_three() {
     let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (5_000_000, 12) } else { FIVE };
@@ -232,7 +228,7 @@ fn five_nodes_are_like_three() {
     without(Without::Quarantine, Bounds { nodes: 5, ..MISSED }, TWO_HOLDERS, 6);
 }
 
-/// Runs only if the variable LARGE_MODELS is set: the searches see 29 million states.
+/// Runs only if the variable LARGE_MODELS is set, because the searches see 29 million states.
 #[test]
 fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {

@@ -13,19 +13,18 @@
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, bounds, goes_wrong, is_clean};
 
-/// The most runs that may begin.
+/// At most this many runs begin.
 const RUNS: usize = 3;
-/// The time at which the search ends, and the period, in ticks of the node's clock.
+/// When the search ends, and the period, in ticks of the node's clock.
 const END: u8 = 4;
 const PERIOD: u8 = 2;
 
-/// The clause that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
     /// A success becomes `once` only if the run is newer than the present `once`.
     Newer,
-    /// The newer run has the larger fencing token: the server's clock may have been set back.
+    /// The newer run has the larger fencing token, because the server's clock may have been set back.
     ByFence,
     /// The first end that is reported stays. A success that comes after a loss, in a late copy, changes nothing.
     FirstStays,
@@ -37,10 +36,10 @@ enum Without {
     TextIsCut,
     /// A loss comes into a text without an end.
     LossFirst,
-    /// If the node has no text of the run, a copy adds it: the node may have forgotten the run, or not have granted the
-    /// lease.
+    /// If the node has no text of the run, a copy adds it, because the node may have forgotten the run, or not have
+    /// granted the lease.
     Adds,
-    /// But if the node has confirmed the lease, and has not restarted, the text has been cut. Then a copy adds nothing.
+    /// But if the node has confirmed the lease, and has not restarted, the text has been cut, and a copy adds nothing.
     OnlyForgotten,
     /// The beginning is the one that the grant answered. It is not reckoned from a report, which may be late.
     OfTheGrant,
@@ -49,9 +48,9 @@ enum Without {
 bounds! {
     Bounds {
         runs: usize = 2,
-        /// True: other runs, without `--once-per`, may take the place of a text in the history.
+        /// Other runs, without `--once-per`, may take the place of a text in the history.
         cut: bool = false,
-        /// True: runs may begin without asking the node.
+        /// Runs may begin without asking the node.
         missed: bool = true,
         /// How often the node restarts, and forgets everything.
         forgets: u8 = 0,
@@ -87,7 +86,7 @@ packed! {
         texts: [End; RUNS] = 2,
         /// The runs that have a text.
         listed: [bool; RUNS] = 1,
-        /// The run in `once`, from 1, and its beginning. 0: none.
+        /// The run in `once`, from 1, and when it began. 0: none.
         once: u8 = 2,
         once_began: u8 = 3,
         forgets: u8 = 1,
@@ -96,7 +95,7 @@ packed! {
 }
 
 impl Bounds {
-    /// A call comes. `missed`: the call does not hear the node's answer, and the node does not grant the lock.
+    /// A call comes. `missed`: it does not hear the node's answer, and the node does not grant the lock.
     fn call(&self, state: &mut State, missed: bool) -> Checked {
         let is_recent = |began: u8| state.now.abs_diff(began) < PERIOD;
         let runs = &state.runs[..usize::from(state.begun)];

@@ -7,8 +7,8 @@
 //! * If a job had its lease until the job ended, the client reports no loss.
 //! * If `--force` or DEL took the lease away, the client does not report that all is well, unless the node has forgotten
 //!   the loss. (A limit: the node has restarted with its data, but its history had no room for the text.)
-//! * When the client reports that all is well, the lease is gone, and the history has the run, unless the node has
-//!   forgotten the run or had no room for it. The node counts the run once, except if the text was cut before the client
+//! * When the client reports that all is well, the lease has ended, and the history has the run, unless the node has
+//!   forgotten it or had no room for it. The node counts the run once, except if the text was cut before the client
 //!   reported a loss.
 //! * The first end of a run that is reported stays, in whatever order the reports arrive.
 //! * If nothing ran under the lease, no text is left.
@@ -16,19 +16,19 @@
 use super::bits::{packed, variants};
 use super::search::{Checked, Space, bounds, goes_wrong, is_clean};
 
-/// A function that is called once for each possible next step. The step is a function, too: it changes the state.
+/// Is called once for each possible next step, with a function that changes the state.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
-/// The ttl of the lease, in ticks.
+/// In ticks.
 const TTL: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// If a repeated copy of the release finds no lease, but the end of the run, an earlier copy has ended the lease.
+    /// If a repeated copy finds no lease, but the end of the run, an earlier copy has ended the lease.
     AsksForText,
-    /// If a repeated copy of the release finds no lease, and no text on a node that has not restarted, the client
-    /// cannot tell what has happened.
+    /// If a repeated copy finds no lease, and no text on a node that has not restarted, the client cannot tell what has
+    /// happened.
     CannotTell,
     /// If the text has no end, the lease was lost, even if the copy is repeated.
     TextWithoutEnd,
@@ -36,30 +36,30 @@ enum Without {
     AnotherRun,
     /// If the node has restarted, but has the text, it has forgotten nothing.
     HasText,
-    /// Each copy of the release contains the whole run. A node that has forgotten the run adds the run.
+    /// Each copy contains the whole run, which a node that has forgotten it adds.
     CarriesRun,
-    /// A node that has not restarted adds no run without a lease: its history was full.
+    /// A node that has not restarted adds no run without a lease, because its history was full.
     OnlyForgotten,
-    /// An end is added to a text that has none. An end that is there stays.
+    /// An end is added to a text that has none. An end that exists stays.
     FirstStays,
-    /// If nothing ran under the lease, the release deletes the text, even if the lease is gone.
+    /// If nothing ran under the lease, the release deletes the text, even if the lease is lost.
     DeletesText,
 }
 
 bounds! {
     Bounds {
-        /// False: with `--log 0`.
+        /// False with `--log 0`.
         log: bool = true,
-        /// True: later runs may take the text's place in the history.
+        /// Later runs may take the text's place in the history.
         cut: bool = false,
         restarts: u8 = 0,
-        /// True: a node that restarts forgets everything. False: the node keeps its data.
+        /// A node that restarts forgets everything. Otherwise it keeps its data.
         forgets: bool = false,
         /// How many copies of the release may arrive late.
         lates: u8 = 2,
-        /// True: `--force` or DEL may take the lease away while the job runs.
+        /// `--force` or DEL may take the lease away while the job runs.
         force: bool = true,
-        /// True: nothing runs under the lease.
+        /// Nothing runs under the lease.
         unused: bool = false,
     }
 }
@@ -78,8 +78,7 @@ variants! {
         Ended,
         /// A copy of the release is under way, and the client waits for the answer.
         Saying,
-        /// The client reports that all is well. The reports are `Fine`, `Lost` (the lease was lost) and `Unknown` (the
-        /// client cannot tell).
+        /// What the client reports: all is well (`Fine`), the lease was lost (`Lost`), or it cannot tell (`Unknown`).
         Fine,
         Lost,
         Unknown,
@@ -109,7 +108,7 @@ packed! {
         lates: u8 = 2,
         /// `--force` or DEL took the lease away while the job ran.
         forced: bool = 1,
-        /// The node has forgotten that the lease was taken away, or that the node confirmed the end of the run.
+        /// The node has forgotten that the lease was taken away, or that it confirmed the end of the run.
         forgot: bool = 1,
         /// Later runs have taken the place of the text in the history.
         cut: bool = 1,
@@ -120,7 +119,6 @@ packed! {
 }
 
 impl Bounds {
-    /// The node writes this end into the text of the run.
     fn end(&self, state: &mut State, end: Text) {
         if self.log && (matches!(state.text, Text::Nothing | Text::Open) || self.is(Without::FirstStays)) {
             (state.text, state.counted) = (end, state.counted + 1);
@@ -128,7 +126,6 @@ impl Bounds {
         }
     }
 
-    /// The node ends the run as the release says.
     fn ended(&self, state: &mut State) {
         match self.unused {
             true => (state.text, state.first) = (Text::Nothing, Text::Nothing),
@@ -137,7 +134,7 @@ impl Bounds {
     }
 
     /// The node runs release.lua for one copy of the release. Returns what the client concludes from the answer.
-    /// `repeated`: true for all copies after the first copy.
+    /// `repeated`: this is not the first copy.
     fn release(&self, state: &mut State, repeated: bool) -> Phase {
         if state.lock == Lock::Ours {
             (state.lock, state.left) = (Lock::Free, 0);
@@ -194,7 +191,7 @@ impl Bounds {
     fn restart(&self, state: &mut State) {
         state.restarts -= 1;
         state.run += 1;
-        // The restart cuts all connections: the copies of the release that are under way are lost.
+        // The restart cuts all connections, so the copies of the release that are under way are lost.
         state.late = 0;
         if state.phase == Phase::Saying {
             state.phase = Phase::Ended;
@@ -202,13 +199,13 @@ impl Bounds {
         if self.forgets {
             (state.lock, state.left, state.counted) = (Lock::Free, 0, 0);
             (state.text, state.first) = (Text::Nothing, Text::Nothing);
-            // Forgetting matters in two cases: the lease was taken away, or the client has heard an answer. In the
-            // phases `Runs` and `Ended` the client has heard no answer.
+            // Forgetting matters in two cases: the lease was taken away, or the client has heard an answer, which it
+            // has not in the phases `Runs` and `Ended`.
             state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
         }
     }
 
-    /// All steps of the client, of the node that takes up copies of the release, of `--force` and of DEL.
+    /// The steps of the client, of the node that takes up copies of the release, of `--force` and of DEL.
     fn steps(&self, state: &State, also: Also<'_>) {
         let repeated = state.said > 1;
         match state.phase {
@@ -236,8 +233,8 @@ impl Bounds {
             }),
             Phase::Saying => {
                 also(&|next| next.phase = self.release(next, repeated));
-                // The next three steps are the reasons why no answer arrives. The answer is lost, or the copy of the
-                // release is lost, or the copy arrives late.
+                // The next three steps are why no answer arrives: the answer is lost, or the copy of the release is
+                // lost or late.
                 also(&|next| {
                     self.release(next, repeated);
                     next.phase = Phase::Ended;
@@ -265,7 +262,7 @@ impl Bounds {
         }
     }
 
-    /// All steps in which another client takes or gives back the lock, the node restarts, or a tick passes.
+    /// The steps in which another client takes or releases the lock, the node restarts, or a tick passes.
     fn happens(&self, state: &State, also: Also<'_>) {
         match state.lock {
             Lock::Free => also(&|next| (next.lock, next.left) = (Lock::Others, TTL)),
@@ -278,7 +275,7 @@ impl Bounds {
         if self.cut && state.text != Text::Nothing {
             also(&|next| (next.text, next.first, next.cut) = (Text::Nothing, Text::Nothing, true));
         }
-        // No tick passes while the client waits for an answer: the client gives up a request that takes a whole tick.
+        // No tick passes while the client waits for an answer, because it gives up a request that takes a whole tick.
         if state.phase != Phase::Saying && (state.phase != Phase::Runs || state.valid > 0) {
             also(&Self::tick);
         }
@@ -312,7 +309,7 @@ const UNLOGGED: Bounds = Bounds { log: false, ..SAID };
 const CUT: Bounds = Bounds { cut: true, ..SAID };
 const UNUSED: Bounds = Bounds { unused: true, ..FORGETS };
 
-const FALSE_LOSS: &str = "a job is told of a loss that was none";
+const FALSE_LOSS: &str = "a loss is reported that was none";
 const UNREPORTED: &str = "a loss is not reported";
 const TWICE: &str = "a run is counted twice";
 const REPLACED: &str = "an end replaces the first";

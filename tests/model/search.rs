@@ -1,5 +1,4 @@
-//! Breadth-first search through all states of a model, up to the first faulty step. The search reports the shortest way
-//! to this step.
+//! Breadth-first search through all states of a model, up to the first faulty step, with the shortest way to it.
 
 use super::bits::Packable;
 use std::fmt::Debug;
@@ -7,12 +6,12 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Instant;
 
-/// The limit of states for a search that must see all states. Such a search fails at this limit.
+/// A search that must see all states fails at this many.
 pub(super) const MOST: usize = 20_000_000;
-/// This fault means: an event that must come ([`Hope`]) may never come.
+/// The fault that an event that must come ([`Hope`]) may never come.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
-/// The result of a step (the next state, say), or the fault of the step.
+/// The result of a step (the next state, say), or its fault.
 pub(super) type Checked<T = ()> = Result<T, &'static str>;
 
 /// A model that can be searched: its starts, and the possible steps from each state.
@@ -20,9 +19,8 @@ pub(super) trait Space: Debug {
     type State: Packable;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// Adds to `into` the state after each possible step. If a step is faulty, adds the fault instead of a state.
+    /// Adds to `into` the state after each possible step, or the fault of the step.
     fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
-    /// Whether this state still waits for an event that must come: see [`Hope`].
     fn hope(&self, _: &Self::State) -> Hope {
         Hope::Fulfilled
     }
@@ -31,7 +29,7 @@ pub(super) trait Space: Debug {
     }
 }
 
-/// Declares a model's structure `Bounds`: the bounds of a search, and the clause that the search leaves out. In
+/// Declares a model's structure `Bounds`: the bounds of a search, and the clause that it leaves out. In
 /// `Bounds::LEAST`, each bound has the value behind its `=`, and no clause is left out.
 macro_rules! bounds {
     ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
@@ -62,11 +60,11 @@ pub(super) use bounds;
 /// Whether a state still waits for an event that must come sooner or later (the grant of a free lock, say).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
-    /// The event has come, or the state waits for no event.
+    /// The event has come, or the state waits for none.
     Fulfilled,
-    /// The event has not come. Any possible step may be the next, and the event must come in every order of steps.
+    /// Any possible step may be the next, and the event must come in every order of steps.
     Open,
-    /// The event has not come. Chance decides which step is the next, and the event must come with probability one.
+    /// Chance decides which step is the next, and the event must come with probability one.
     ByChance,
 }
 
@@ -75,7 +73,7 @@ pub(super) struct Found {
     pub(super) states: usize,
     /// The search has seen all states that at most this many steps can reach. 0 if a step was faulty.
     pub(super) depth: usize,
-    /// True: the search has stopped at its limit of states, before it went through all states.
+    /// The search has stopped at its limit of states, before it went through all of them.
     pub(super) cut: bool,
     pub(super) wrong: Option<Wrong>,
 }
@@ -84,10 +82,10 @@ pub(super) struct Found {
 pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the shortest way from a start to the fault, without the faulty state. If the fault is
-    /// [`HOPELESS`], the last of these states is one whose hope may stay open for ever.
+    /// [`HOPELESS`], the hope of the last of them may stay open for ever.
     pub(super) trace: Vec<String>,
-    /// If the fault is [`HOPELESS`]: the states of one way on which the hope stays open. The way begins with the last
-    /// state of `trace`. Empty for any other fault.
+    /// If the fault is [`HOPELESS`]: the states of one way on which the hope stays open, from the last state of
+    /// `trace`.
     pub(super) circle: Vec<String>,
 }
 
@@ -96,13 +94,13 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
-    /// Level 1 has the starts, level 2 the states one step from a start, and so on. First value: the index in `states`
-    /// at which the level that is being searched ends. Second value: the number of this level.
+    /// Level 1 has the starts, level 2 the states one step from a start, and so on. First value: where in `states` the
+    /// level that is being searched ends. Second value: its number.
     level: (usize, usize),
     /// A hash table of `states`, with open addressing: 0 for an empty entry, else the number of a state plus 1.
     table: Vec<u32>,
-    /// The numbers of the next states: a list for each state, one list behind the other. `ends` has the index at which
-    /// each list ends. The list of a state whose hope is fulfilled ([`Hope`]) is empty.
+    /// The numbers of the next states: a list for each state, one behind the other. `ends` has the index at which each
+    /// list ends. The list of a state whose hope is fulfilled ([`Hope`]) is empty.
     edges: Vec<u32>,
     ends: Vec<u32>,
 }
@@ -121,8 +119,8 @@ impl<P: Space> Seen<'_, P> {
         at
     }
 
-    /// Adds the state unless the search has seen it; returns the number of the state. `parent`: the number of the state
-    /// before this state; a start is its own parent.
+    /// Adds the state unless it has been seen; returns its number. `parent`: the number of the state before; a start is
+    /// its own parent.
     fn add(&mut self, state: P::State, parent: u32) -> u32 {
         let state = state.pack();
         let at = self.place(&state);
@@ -152,7 +150,7 @@ impl<P: Space> Seen<'_, P> {
         self.space.show(&self.state(at))
     }
 
-    /// Shows the states on the shortest way from a start to the state with the number `at`, this state included.
+    /// The states on the shortest way from a start to the state with the number `at`, this state included.
     fn trace(&self, mut at: usize) -> Vec<String> {
         let mut trace = vec![self.show(at)];
         while self.parents[at] as usize != at {
@@ -163,12 +161,10 @@ impl<P: Space> Seen<'_, P> {
         trace
     }
 
-    /// The number of the first hopeless state, and the states of a way from this state through hopeless states. None:
-    /// no state is hopeless.
+    /// The number of the first hopeless state, and the states of a way from it through hopeless states.
     ///
-    /// A state is hopeless if its hope ([`Hope`]) may stay open for ever. A state with [`Hope::Open`] is hopeless if no
-    /// step is possible, or if some step leads to a hopeless state. A state with [`Hope::ByChance`] is hopeless if each
-    /// step leads to a hopeless state.
+    /// A state is hopeless if its hope ([`Hope`]) may stay open for ever: with [`Hope::Open`], if no step is possible,
+    /// or if some step leads to a hopeless state; with [`Hope::ByChance`], if each step leads to a hopeless state.
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
@@ -195,8 +191,8 @@ impl<P: Space> Seen<'_, P> {
     }
 }
 
-/// Searches until a step is faulty, until all states are seen, or until `most` states are seen. If all states are seen,
-/// checks that each [`Hope`] is fulfilled sooner or later.
+/// Searches until a step is faulty, until all states are seen, or until `most` are. If all are seen, checks that each
+/// [`Hope`] is fulfilled sooner or later.
 pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     let mut seen = Seen {
         space,
@@ -249,8 +245,8 @@ pub(super) fn is_clean(space: &impl Space) {
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
 }
 
-/// Searches until all states or `most` states are seen, and checks that there is no fault. If the search stops at
-/// `most` states, it must have seen all states that at most `steps` steps can reach.
+/// Searches all states, or the first `most`, and checks that there is no fault. If the search stops at `most` states,
+/// it must have seen all that at most `steps` steps can reach.
 #[track_caller]
 pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
     let found = clean_part(space, most);
@@ -280,9 +276,9 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     note(space, &format!("fault {steps}"), found.states, start);
 }
 
-/// For `make model`: appends a line about the search to the file named by the variable TEST_MODELS. Without this
-/// variable, does nothing. The line has the test, the number of states, the seconds, `ending` (how the search ended),
-/// and the bounds that are not 0, false or `Nothing`.
+/// For `make model`: appends a line about the search to the file that the variable TEST_MODELS names, if it is set: the
+/// test, the number of states, the seconds, `ending` (how the search ended), and the bounds that are not 0, false or
+/// `Nothing`.
 fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
     let Some(file) = std::env::var_os("TEST_MODELS") else { return };
     let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());

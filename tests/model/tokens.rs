@@ -1,25 +1,25 @@
 //! Fencing tokens, whatever clocks and leases do. A lease may end on a node at any time (a clock jumps, a key is
 //! deleted). Requests arrive at any time or never. A client may stop after any step. A grant raises the node's counter
-//! by 1 or more. (A real grant raises the counter by 1, or to the client's clock if the clock is larger.) The client
-//! computes the lease's fencing token by the program's own [`fencing::vote`]. In a *write-back*, the client raises a
-//! lower counter to the fencing token.
+//! by 1 or more. (A real grant raises it by 1, or to the client's clock if that is larger.) The client computes the
+//! lease's fencing token by the program's own [`fencing::vote`]. In a *write-back*, the client raises a lower counter
+//! to the fencing token.
 //!
-//! A node *stands* for a lease if the node at some moment had the lease and a counter equal to the lease's fencing
-//! token. A lease is *won* once q nodes stand for the lease. What must hold: if a node stands for two won leases, the
-//! lease that this node granted later has the larger fencing token.
+//! A node *stands* for a lease if it at some moment had the lease and a counter equal to the lease's fencing token. A
+//! lease is *won* once q nodes stand for it. What must hold: if a node stands for two won leases, the one that it
+//! granted later has the larger fencing token.
 //!
 //! Any two quorums share a node, and on one node leases come one after the other. So no two won leases have the same
-//! fencing token. If a lease is won before any node grants another lease, the other lease has the larger fencing token.
+//! fencing token. If a lease is won before any node grants another one, the other one has the larger fencing token.
 //!
-//! In this model, nodes forget nothing. In the model of leases (tests/model/lease/), nodes forget. In tests/chaos/,
-//! clocks are wrong.
+//! In this model, nodes forget nothing. In the model of leases (tests/model/lease/), they do. In tests/chaos/, clocks
+//! are wrong.
 
 use super::bits::{Field, Packable, packed, variants};
 use super::fencing;
 use super::quorum::quorum;
 use super::search::{Checked, Space, bounds, is_clean};
 
-/// A function that gets a change of the state, and adds the changed state to the next states.
+/// Adds to the next states the state after this change.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
 
 const NODES: usize = 3;
@@ -28,13 +28,12 @@ const LEASES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The client raises the counters that are lower than the lease's fencing token: the write-back.
+    /// The write-back: the client raises the counters that are lower than the lease's fencing token.
     WriteBack,
     /// The write-back changes a node's counter only if the node still has the lease.
     Owner,
-    /// The write-back checks that the node still has the lease, and that the node's counter is not above the fencing
-    /// token. Without this clause, the write-back makes neither check. (No clause leaves out the second check alone:
-    /// while the node has the lease, no other lease raises the counter.)
+    /// The write-back checks that the node still has the lease, and that its counter is not above the fencing token.
+    /// (No clause leaves out the second check alone: while the node has the lease, no other lease raises the counter.)
     OwnerAndCounter,
 }
 
@@ -43,7 +42,7 @@ bounds! {
         leases: usize = LEASES,
         /// The largest number that a grant adds to a node's counter.
         jumps: u8 = 2,
-        /// True: a node that does not have a won lease may get this lease again.
+        /// A won lease may be re-created on a node that does not have it.
         rejoins: bool = false,
     }
 }
@@ -53,12 +52,12 @@ variants! {
     Step {
         /// The request to take the lock is under way, or lost.
         Asked,
-        /// The node has granted the lease. The lease's client has not computed the fencing token yet.
+        /// The node has granted the lease, whose client has not computed the fencing token yet.
         Granted,
-        /// The node does not count for the lease. Either the client has computed the fencing token without this node.
-        /// Or the node lost the lease before the write-back, and got the lease again.
+        /// The node does not count for the lease: the client has computed the fencing token without it, or the node
+        /// lost the lease before the write-back, and the lease was re-created.
         Without,
-        /// The node's counter was lower than the lease's fencing token. The client asks the node to raise the counter.
+        /// The node's counter was lower than the lease's fencing token. The client asks the node to raise it.
         Behind,
         /// At some moment, the node had the lease and a counter equal to the lease's fencing token.
         Stands,
@@ -78,7 +77,7 @@ packed! {
 
 packed! {
     Node {
-        /// The lease that has the lock on this node: 1 for lease 0, 2 for lease 1, 3 for lease 2; 0: no lease.
+        /// The lease that holds the lock on this node: 1 for lease 0, 2 for lease 1, 3 for lease 2; 0: none.
         holder: u8 = 2,
         counter: u8 = 4,
         sides: [Side; LEASES],
@@ -88,14 +87,14 @@ packed! {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     nodes: [Node; NODES],
-    /// The fencing token of each lease; 0: the lease's client has not computed the fencing token yet.
+    /// 0: the lease's client has not computed the fencing token yet.
     tokens: [u8; LEASES],
 }
 
 impl Packable for State {
     type Words = [u64; NODES + 1];
 
-    /// Sorts the nodes, since their order does not matter: the nodes are alike.
+    /// Sorts the nodes, because they are alike and their order does not matter.
     fn pack(self) -> Self::Words {
         let mut words = [0; NODES + 1];
         for (node, word) in self.nodes.iter().zip(&mut words) {
@@ -117,8 +116,8 @@ impl State {
         self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
     }
 
-    /// True if a node has granted this lease. (Lease 1 begins after lease 0, and lease 2 after lease 1. The leases are
-    /// alike, so other orders need no search.)
+    /// True if a node has granted this lease. (Lease 1 begins after lease 0, and lease 2 after lease 1. They are alike,
+    /// so other orders need no search.)
     fn has_begun(&self, lease: usize) -> bool {
         self.nodes.iter().any(|node| node.sides[lease].order > 0)
     }
@@ -129,8 +128,8 @@ impl State {
 }
 
 impl Bounds {
-    /// Calls `also` with each possible step of the node `at` for this lease. The node executes a request, gets the won
-    /// lease again, or loses the lease.
+    /// Calls `also` with each possible step of the node `at` for this lease: it executes a request, or the lease is
+    /// re-created, or lost.
     fn serve(&self, state: &State, lease: usize, at: usize, also: Also<'_>) {
         let node = &state.nodes[at];
         let (holder, token) = (lease as u8 + 1, state.tokens[lease]);
@@ -164,8 +163,8 @@ impl Bounds {
                 let node = &mut next.nodes[at];
                 (node.holder, node.counter) = (holder, node.counter.max(token));
                 let step = &mut node.sides[lease].step;
-                // `Behind`: the node lost the lease before the node's counter was raised. In between, the node may have
-                // granted another lease. So the node does not count for this lease.
+                // `Behind`: the node lost the lease before its counter was raised, and may have granted another one in
+                // between. So it does not count for this lease.
                 *step = if *step == Step::Behind { Step::Without } else { *step };
             });
         }
@@ -174,8 +173,7 @@ impl Bounds {
         }
     }
 
-    /// The lease's client computes the lease's fencing token. `heard`: the nodes (at least q) whose grants the client
-    /// knows.
+    /// The lease's client computes the fencing token. `heard`: the nodes (at least q) whose grants it knows.
     fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
         let grants: Vec<(usize, u64)> =
             heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();

@@ -14,7 +14,6 @@ use super::search::{Checked, Space, bounds, is_clean};
 const NODES: usize = 3;
 const QUORUM: usize = 2;
 
-/// The clause that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -40,7 +39,7 @@ bounds! {
         losses: u8 = 0,
         /// How many clients may give up while they count their runs.
         gives_up: u8 = 0,
-        /// How often a node may restart, and forget everything; a node that has the lease of a run gets it again.
+        /// How often a node may restart, and forget everything. The lease of a run is re-created on it.
         restarts: u8 = 0,
         /// A node restarts only while a run goes on.
         in_run: bool = false,
@@ -83,7 +82,7 @@ packed! {
 packed! {
     State {
         clients: [Client; 2],
-        /// The client, from 1, that has the lock on a node. 0: none.
+        /// The client, from 1, that holds the lock on a node. 0: none.
         holders: [u8; NODES] = 2,
         /// The runs that each node has counted.
         first: [bool; NODES] = 1,
@@ -126,7 +125,6 @@ impl Client {
 }
 
 impl Bounds {
-    /// The node executes a TAKE.
     fn take(&self, state: &mut State, at: usize, node: usize) -> Checked {
         state.clients[at].take[node] = false;
         let known = (0..2).filter(|&client| state.counted(client)[node]).collect::<Vec<_>>();
@@ -201,7 +199,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The node restarts. The run that goes on gets its lease again.
+    /// The node restarts. The lease of the run that goes on is re-created.
     fn restart(&self, state: &mut State, node: usize) -> Checked {
         state.restarts -= 1;
         let holder = usize::from(std::mem::take(&mut state.holders[node]));

@@ -14,8 +14,8 @@
 //!   used, or the only node has restarted.
 //! * A writer's fencing token is larger than all earlier fencing tokens. A reader's fencing token is at least as large
 //!   as that of each earlier writer. Each slot has fencing tokens of its own.
-//! * A single node that has granted a later lease re-creates no earlier lease. With several nodes, no client has a
-//!   valid lease with a smaller fencing token than a later writer, or than a later lease of the same slot.
+//! * A single node that has granted a later lease re-creates no earlier one. With several nodes, no client has a valid
+//!   lease with a smaller fencing token than a later writer, or than a later lease of the same slot.
 //! * If more than N − q nodes say *gone* or *another has it*, the client ends its lease. The search checks this only
 //!   as long as no node has restarted.
 //! * Once `release --force` has deleted a lease on all nodes, the lease never has a quorum again. Exception: a node
@@ -31,28 +31,27 @@ mod node;
 mod state;
 mod table;
 
-/// The clause that a search leaves out: a clause of the table of re-creation, of a script, or of fencing.rs.
+/// A clause of the table of re-creation, of a script, or of fencing.rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
-    /// No clause is left out.
     Nothing,
     /// A node in quarantine grants no lease.
     Quarantine,
-    /// A node whose deadline has passed does not get the lease again at once.
+    /// On a node whose deadline has passed, the lease is not re-created at once.
     NotPassed,
-    /// A node gets the lease again at once only if the node's deadline is later than the client's judgement of the
-    /// answers. A deadline between the sending of the renewals and the judgement is not enough.
+    /// The lease is re-created at once only if the node's deadline is later than the client's judgement of the answers.
+    /// A deadline between the sending of the renewals and the judgement is not enough.
     PassedByNow,
-    /// Only a node in quarantine, or a single node, gets the lease again at once.
+    /// The lease is re-created at once only on a node in quarantine, or on a single node.
     StillQuarantined,
-    /// If a node may not get the lease again at once, the node gets the lease only if q nodes confirm it in this round.
+    /// If the lease may not be re-created at once, it is re-created only if q nodes confirm it in this round.
     ByOthers,
-    /// A node in quarantine gets the lease again only if an earlier run of this node confirmed the lease.
+    /// On a node in quarantine, the lease is re-created only if an earlier run of this node confirmed it.
     NotWhileQuarantined,
-    /// If a node says *gone*, but has not restarted, and its deadline has not passed, the lease was deleted on purpose.
-    /// The node does not get the lease again in this round.
+    /// If a node says *gone*, but has not restarted, and its deadline has not passed, the lease was deleted on purpose,
+    /// and is not re-created on this node in this round,
     RemovedOnPurpose,
-    /// A node on which the lease was deleted on purpose does not get the lease again in any later round.
+    /// nor in any later round.
     ForTheRestOfTheLease,
     /// The request to re-create a lease names the node's run that said *gone*. In any other run, the node refuses.
     RunInRequest,
@@ -61,16 +60,16 @@ pub(super) enum Without {
     CounterInScript,
     /// An answer that comes after the end of the lease's validity counts for nothing.
     InTime,
-    /// If a node says *another has it*, the node's deadline is void.
+    /// If a node says *another has it*, its deadline is void.
     VoidByAnother,
-    /// If a node says *another has it*, but the node's deadline has not passed, the lease was deleted on purpose. The
-    /// node never gets this lease again.
+    /// If a node says *another has it*, but its deadline has not passed, the lease was deleted on purpose, and is never
+    /// re-created on this node.
     AnotherAfterRemoval,
-    /// If a node says *gone*, the node's deadline is void, unless the client re-creates the lease on the node at once.
+    /// If a node says *gone*, its deadline is void, unless the client re-creates the lease on it at once.
     VoidByGone,
-    /// Before a client has its lease, the client raises the counters that are lower than the lease's fencing token.
+    /// Before a client has its lease, it raises the counters that are lower than the lease's fencing token.
     WriteBack,
-    /// When a node confirms the lease, the client remembers the node's present run.
+    /// When a node confirms the lease, the client records the node's present run.
     RunOfConfirmation,
     /// A lease's token asks for one slot only. A try for another slot has another token.
     PlaceOfToken,
@@ -78,11 +77,11 @@ pub(super) enum Without {
     Shape,
     /// A reader's fencing token may be the reader's clock, if too few of the granting nodes have a counter.
     ReaderSeeds,
-    /// A reader ignores its clock only if q granting nodes have a counter. One node with a counter is not enough.
+    /// A reader ignores its clock only if q granting nodes have a counter. One is not enough.
     QuorumCounts,
-    /// With several nodes, a node without a counter answers 0 to a reader. The node does not store the reader's clock.
+    /// With several nodes, a node without a counter answers 0 to a reader. It does not store the reader's clock.
     NodeTellsNothing,
-    /// Before a reader has its lease, the reader raises the counters that are lower than the lease's fencing token.
+    /// Before a reader has its lease, it raises the counters that are lower than the lease's fencing token.
     ReaderWritesBack,
 }
 
@@ -94,12 +93,12 @@ pub(super) enum Claim {
     Slots(u8),
 }
 
-/// The nodes on which the first client has the lock when the search begins.
+/// Where the first client holds the lock when the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Nowhere,
     Everywhere,
-    /// The first client has the lock on at least q nodes. The search begins once with each such number of nodes.
+    /// On at least q nodes. The search begins once with each such number of nodes.
     Quorum,
 }
 
@@ -107,11 +106,11 @@ bounds! {
     pub(super) Bounds {
         nodes: usize = 3,
         claims: [Claim; 2] = [Claim::Exclusive; 2],
-        /// The ttl of each client, in ticks.
+        /// Of each client, in ticks.
         ttl: [u8; 2] = [2, 2],
         quarantine: u8 = 2,
         restarts: u8 = 0,
-        /// True: a node that restarts forgets all its leases and counters.
+        /// A node that restarts forgets all its leases and counters.
         forgets: bool = true,
         /// How many requests to re-create a lease may arrive late: after the client has sent new renewals.
         late: u8 = 0,
@@ -120,13 +119,13 @@ bounds! {
         force: bool = false,
         held: Held = Held::Everywhere,
         renews: [bool; 2] = [true, false],
-        /// True: a client may release its lease. A client that ends a lease or a try asks all nodes to delete its keys.
-        /// False: no client releases its lease, and the keys expire.
+        /// A client may release its lease, and one that ends a lease or a try asks all nodes to delete its keys.
+        /// Otherwise no client releases its lease, and the keys expire.
         leaves: bool = false,
     }
 }
 
-/// The present time in the calls of lock/votes/recreate.rs, in ticks. (The state itself has times relative to the present.)
+/// The present time in the calls of lock/votes/recreate.rs, in ticks. (The state itself has times relative to it.)
 const NOW: i8 = 64;
 
 fn at(left: u8) -> i8 {
@@ -183,7 +182,7 @@ impl Bounds {
         matches!(state.clients[client].phase, Phase::Holding | Phase::Asking) && self.valid(state, client)
     }
 
-    /// Whether `release --force` has deleted a client's lease on all nodes, and the client has not ended this lease.
+    /// Whether `release --force` has deleted a client's lease on all nodes, and the client has not ended it.
     fn is_forced(&self, state: &State) -> bool {
         matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
@@ -200,8 +199,7 @@ impl Bounds {
         }
     }
 
-    /// The client ends its lease or its try. If `leaves` is true, the client asks all nodes to delete its keys. If
-    /// `leaves` is false, the keys expire.
+    /// The client ends its lease or its try.
     fn end(&self, state: &mut State, client: usize, phase: Phase) {
         self.send(state, client, if self.leaves { Kind::Leave } else { Kind::Nothing });
         let me = &mut state.clients[client];
@@ -284,8 +282,8 @@ impl Bounds {
     }
 
     /// Copies `backing` into the state: what the client knows of each node after a round of renewals or a re-creation.
-    /// With several nodes, a valid lease of the client is a fault if a later writer has a larger fencing token. For a
-    /// slot, only the fencing tokens of this slot are compared.
+    /// With several nodes, a valid lease of the client is a fault if a later writer, or a later lease of the same slot,
+    /// has a larger fencing token.
     fn take_over(&self, state: &mut State, client: usize, backing: &[Backing<i8, u8>]) {
         for (node, backing) in state.nodes.iter_mut().zip(backing) {
             let side = &mut node.sides[client];
@@ -302,9 +300,9 @@ impl Bounds {
         }
     }
 
-    /// If q nodes have granted the lease, returns the next state. In this state, the client has the lease, or raises
-    /// the counters that are lower than the lease's fencing token. None: the client needs more answers, or the lease
-    /// would no longer be valid.
+    /// If q nodes have granted the lease, the next state, in which the client has the lease, or raises the counters
+    /// that are lower than its fencing token. None: the client needs more answers, or the lease would no longer be
+    /// valid.
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
@@ -350,22 +348,21 @@ impl Bounds {
         Some(next)
     }
 
-    /// Checks `fence`, the fencing token of the lease that the client now gets. For a writer, `fence` must be larger
-    /// than all earlier fencing tokens. For a reader, `fence` must not be smaller than the fencing token of any earlier
-    /// writer. For a slot, `fence` must be larger than all earlier fencing tokens of this slot. None: no fault.
+    /// The fault of `fence`, the fencing token of the lease that the client now gets. For a writer, it must be larger
+    /// than all earlier fencing tokens; for a reader, not smaller than that of any earlier writer; for a slot, larger
+    /// than all earlier ones of this slot.
     fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
         let (same, besides) = self.won(state, client, place);
         let reads = self.claims[client] == Claim::Shared;
         let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        // A single node forgets its counter in a restart. The client's clock may be lower than the forgotten counter.
-        // So with a single node, a fencing token that is too small after a restart is no fault.
+        // A single node forgets its counter in a restart, and the client's clock may be lower than that counter was. So
+        // with a single node, a fencing token that is too small after a restart is no fault.
         let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
         wrong.then_some("a fencing token that is not larger than an earlier one")
     }
 
-    /// Checks the fencing token of a reader's lease that all nodes have granted. As long as q nodes have not restarted,
-    /// they know the last writer's fencing token. In this case, a reader's fencing token above all earlier fencing
-    /// tokens is a fault. None: no fault.
+    /// The fault of the fencing token of a reader's lease that all nodes have granted. As long as q nodes have not
+    /// restarted, they know the last writer's fencing token, and a reader's must not be above all earlier ones.
     fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
         let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
         let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
@@ -374,24 +371,23 @@ impl Bounds {
             .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
     }
 
-    /// The client's clock, for `fencing::vote`; 0: the clock does not count. (`fence` is the clock until the client has
-    /// a fencing token.) Without the clause `ReaderSeeds`, the clock never counts. Without the clause `QuorumCounts`,
-    /// the clock counts only if no granting node has a counter.
+    /// The client's clock, for `fencing::vote`; 0: it does not count. (`fence` is the clock until the client has a
+    /// fencing token.) Without the clause `ReaderSeeds`, it never counts. Without the clause `QuorumCounts`, it counts
+    /// only if no granting node has a counter.
     fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
         let some_count = grants.iter().any(|&(_, counter)| counter > 0);
         let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
         if ignores { 0 } else { state.clients[client].fence.into() }
     }
 
-    /// True if one client wants a slot, and the other client does not. In this case the model does not compare the two
-    /// clients' fencing tokens.
+    /// True if one client wants a slot, and the other does not. The model does not compare their fencing tokens.
     fn mixes(&self) -> bool {
         let [one, other] = self.claims.map(|claim| matches!(claim, Claim::Slots(_)));
         one != other
     }
 
-    /// Returns the largest fencing token of all writers so far, and the largest fencing token of all readers. If the
-    /// client wants a slot: returns the largest fencing token of the slot `place`, and 0.
+    /// The largest fencing tokens so far of all writers, and of all readers. If the client wants a slot: the largest of
+    /// the slot `place`, and 0.
     fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
         let Rest { won, won_besides, .. } = state.rest;
         match self.claims[client] {
@@ -475,8 +471,8 @@ impl Bounds {
 fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
     let known = |node: &Node| {
         let side = node.sides[client];
-        // If the node's deadline passed after the client had sent the renewals, `until` is `NOW`. If the deadline had
-        // passed before the client sent the renewals, `until` is None.
+        // `until` is `NOW` if the node's deadline passed after the client had sent the renewals, and None if it had
+        // passed before.
         let until = (side.left > 0 || side.fresh).then(|| at(side.left));
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
@@ -565,11 +561,11 @@ impl Bounds {
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
-                    // After a node's restart, the client takes a deleted lease for a forgotten lease, until the node
-                    // confirms the lease. A deletion before this confirmation may have to be repeated. So with a
-                    // quarantine, the model deletes the lease only when each node that has the lease has confirmed it.
-                    let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
-                    if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
+                    // After a node's restart, the client takes a deleted lease for a forgotten one, until the node
+                    // confirms the lease. A deletion before that may have to be repeated. So with a quarantine, the
+                    // model deletes the lease only when each node that has it has confirmed it.
+                    let confirmed = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
+                    if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(confirmed) {
                         also(&|next| next.rest.forced = client as u8 + 1);
                     }
                 }

@@ -5,13 +5,11 @@ use super::state::{Client, EARLIER, Entry, Kind, Node, Phase, Slot, State};
 use super::{Bounds, Claim, NOW, Without, at, backing};
 
 impl Bounds {
-    /// The client whose lease is `node.entries[entry]`.
     fn owner(node: &Node, entry: usize) -> usize {
         if entry == EARLIER { usize::from(node.earlier) } else { entry }
     }
 
-    /// Whether a lease of the client fits beside all other leases on the node. `place`: the number of the lock's slot
-    /// that the client wants.
+    /// Whether a lease of the client, for the slot `place`, fits beside all other leases on the node.
     fn fits(&self, node: &Node, client: usize, place: u8) -> bool {
         (0..node.entries.len()).filter(|&entry| entry != client && node.entries[entry].left > 0).all(|entry| {
             let other = self.claims[Self::owner(node, entry)];
@@ -24,18 +22,18 @@ impl Bounds {
         })
     }
 
-    /// Whether the node has the client's lease. The slots are not compared: a lease's token asks for one slot only.
+    /// Whether the node has the client's lease. The slots are not compared, because a lease's token asks for one slot
+    /// only.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
         state.nodes[index].entries[client].left > 0
     }
 
-    /// The index in `Node::counters` of the counter for a lease of the client. `place`: the number of the lock's slot.
+    /// The index in `Node::counters` of the counter for a lease of the client, for the slot `place`.
     fn counter(&self, place: u8, client: usize) -> usize {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
 
-    /// The node runs take.lua for the client. Returns the node's counter if the node grants the lease, or has the lease
-    /// already. None: the node refuses.
+    /// The node runs take.lua. Returns its counter if it grants the lease, or has it already.
     fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<u8> {
         let Client { place, fence: clock, .. } = state.clients[client];
         let node = &mut state.nodes[index];
@@ -55,9 +53,9 @@ impl Bounds {
         Some(*counter)
     }
 
-    /// The node runs fence.lua for the client: the script raises the node's counter to the client's fencing token.
-    /// Returns false if the node does not have the lease. If the counter is above the fencing token, returns true for a
-    /// reader, and false for a writer or a slot.
+    /// The node runs fence.lua, which raises its counter to the client's fencing token. Returns false if the node does
+    /// not have the lease. If the counter is above the fencing token, returns true for a reader, and false for a writer
+    /// or a slot.
     fn raise(&self, state: &mut State, client: usize, index: usize) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         let ours = self.is_mine(state, client, index);
@@ -69,7 +67,7 @@ impl Bounds {
         raises
     }
 
-    /// The node runs extend.lua for the client, and answers.
+    /// The node runs extend.lua, and answers.
     fn extend(&self, state: &mut State, client: usize, index: usize) -> Kind {
         let ours = self.is_mine(state, client, index);
         let node = &mut state.nodes[index];
@@ -84,8 +82,8 @@ impl Bounds {
         if node.quarantined > 0 { Kind::GoneQuarantined } else { Kind::Gone }
     }
 
-    /// The node executes the client's request, if a request is under way. Adds the possible next states: the answer
-    /// comes, or the answer is lost.
+    /// The node executes the client's request, if one is under way. Adds the possible next states: the answer comes, or
+    /// is lost.
     pub(super) fn serve(&self, state: &State, client: usize, index: usize, into: &mut Vec<State>) {
         let mut next = *state;
         let run = state.nodes[index].run;
@@ -149,8 +147,7 @@ impl Bounds {
         }
     }
 
-    /// The node runs recreate.lua for the client. Returns true if the node confirms the lease. `run`: the number of the
-    /// node's run that the client's request names.
+    /// The node runs recreate.lua. Returns true if it confirms the lease. `run`: the node's run that the request names.
     pub(super) fn rejoin(&self, state: &mut State, client: usize, index: usize, run: u8) -> bool {
         let Client { fence, place, .. } = state.clients[client];
         if fence == 0 || state.nodes[index].run != run && !self.is(Without::RunInRequest) {

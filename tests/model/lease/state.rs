@@ -41,24 +41,23 @@ packed! {
 }
 
 packed! {
-    /// What a client knows of one node, and what is under way between the client and this node.
+    /// What a client knows of one node, and what is under way between the two.
     Side {
-        /// Ticks until the deadline dᵢ; 0: the deadline has passed, or there is none.
+        /// Ticks until the deadline dᵢ; 0: it has passed, or there is none.
         left: u8 = 3,
-        /// The node's run (from 1) in which the node last granted or confirmed the lease; 0: the client knows of none.
+        /// The node's run (from 1) in which it last granted or confirmed the lease; 0: the client knows of none.
         run: u8 = 2,
         removed: bool = 1,
-        /// True if the deadline dᵢ had not passed when the client sent the present round of renewals.
+        /// The deadline dᵢ had not passed when the client sent the present round of renewals.
         fresh: bool = 1,
         slot: Slot,
-        /// A request to re-create the lease is late if the client has sent new renewals while the request is still
-        /// under way. This field is the node's run (from 1) that a late request names; 0: no request is late.
+        /// The node's run (from 1) that a late request names: one to re-create the lease that is still under way when
+        /// the client has sent new renewals. 0: no request is late.
         late: u8 = 2,
     }
 }
 
 packed! {
-    /// A lease on one node.
     Entry {
         /// Ticks until the lease expires; 0: there is no lease.
         left: u8 = 3,
@@ -71,19 +70,18 @@ pub(super) const EARLIER: usize = 2;
 
 packed! {
     Node {
-        /// The lease of the first client, the lease of the second client, and (at `EARLIER`) a lease that a client got
-        /// by an earlier try.
+        /// The lease of the first client, of the second client, and (at `EARLIER`) one that a client got by an earlier
+        /// try.
         entries: [Entry; 3],
         /// The client (0 or 1) whose lease is `entries[EARLIER]`.
         earlier: u8 = 1,
-        /// The counters of fencing tokens. Readers, writers and the first slot use the first counter. The second slot
-        /// uses the second counter.
+        /// Of fencing tokens. Readers, writers and the first slot use the first counter, the second slot the second.
         counters: [u8; 2] = 3,
         /// The number of the node's run: 1 plus the number of restarts; 0: the node does not exist.
         run: u8 = 2,
         quarantined: u8 = 3,
         forced: bool = 1,
-        /// True if the first client knows that the node's present run has granted or confirmed this client's lease.
+        /// The first client knows that the node's present run has granted or confirmed its lease.
         heard: bool = 1,
         sides: [Side; 2],
     }
@@ -96,7 +94,7 @@ packed! {
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
-        /// The number of the lock's slot that the client asks for or has: 0 or 1. For a client without a slot: 0.
+        /// The lock's slot that the client asks for or has: 0 or 1. For a client without a slot: 0.
         place: u8 = 1,
     }
 }
@@ -105,15 +103,15 @@ packed! {
     Rest {
         restarts: u8 = 2,
         late: u8 = 2,
-        /// The largest fencing token of all writers so far. If the clients want slots: the largest of the first slot.
+        /// The largest fencing token of all writers so far. If the clients want slots: of the first slot.
         won: u8 = 3,
-        /// The largest fencing token of all readers so far. If the clients want slots: the largest of the second slot.
+        /// The largest fencing token of all readers so far. If the clients want slots: of the second slot.
         won_besides: u8 = 3,
         /// How many tries to take the lock have begun. The clients use this number as their clock.
         asked: u8 = 3,
-        /// How far `release --force` has come. 0: not begun. 1: the nodes delete, or have deleted, the first client's
-        /// lease. 2: the nodes delete, or have deleted, the second client's lease. 3: the clock ticked before all nodes
-        /// had deleted the lease, or the client ended the lease.
+        /// How far `release --force` has come. 0: not begun. 1, 2: the nodes delete, or have deleted, the first or the
+        /// second client's lease. 3: the clock ticked before all nodes had deleted the lease, or the client ended the
+        /// lease.
         forced: u8 = 2,
     }
 }
@@ -123,8 +121,7 @@ pub(in crate::model) struct State {
     pub(super) nodes: [Node; NODES],
     pub(super) clients: [Client; 2],
     pub(super) rest: Rest,
-    /// The fault of the step that led to this state; None: no fault. A search ends at the first fault, so this field is
-    /// not packed.
+    /// The fault of the step that led to this state. A search ends at the first fault, so this field is not packed.
     pub(super) wrong: Option<&'static str>,
 }
 
@@ -142,8 +139,8 @@ impl Packable for State {
             }
             *word = node.word();
         }
-        // States that differ only in the order of the nodes count once, so the words are sorted. The largest word comes
-        // first. The word of a node that does not exist is 0, and comes last.
+        // States that differ only in the order of the nodes count once, so the words are sorted. The word of a node
+        // that does not exist is 0, and comes last.
         words[..NODES].sort_unstable_by(|one, other| other.cmp(one));
         words[NODES] = self.clients.word() | self.rest.word() << 24;
         words

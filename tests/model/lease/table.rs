@@ -1,16 +1,16 @@
-//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/votes/recreate.rs. A search can leave
-//! out a clause of this second implementation.
+//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/votes/recreate.rs, of which a
+//! search can leave out a clause.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
 use super::Without;
 
-/// What the table of re-creation tells a client to do if a node says *gone*.
+/// What a client has to do if a node says *gone*.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Row {
     Nothing,
-    /// The client re-creates the lease on the node, even if no other node confirms the lease.
+    /// Re-create the lease on the node, even if no other node confirms it.
     AtOnce,
-    /// The client re-creates the lease on the node if q other nodes confirm the lease in this round.
+    /// Re-create the lease on the node if q other nodes confirm it in this round.
     ByOthers,
 }
 
