@@ -3,7 +3,7 @@
 use crate::support::{Directory, SOON, Test, any};
 use std::os::unix::fs::symlink;
 
-/// A `grep` that fails on its first call for each log, as if the log appeared late.
+/// Fails on its first call for each log, as if the log appeared late.
 const GREP: &str = "#!/bin/sh
 for file; do :; done
 case $file in *.log) mkdir \"$0-$file\" 2>/dev/null && cd \"$0-$file\" ;; esac

@@ -3,8 +3,7 @@
 use crate::support::{Line, Redis, SOON, acquire, acquire_for, eventually, ms, redlock, release, slowness};
 use std::time::{Duration, Instant};
 
-/// Checks that the shortest time is within `bound`, and the median within `usually`. Both limits grow while the machine
-/// is slow.
+/// The shortest time is within `bound`, and the median within `usually`. Both limits grow while the machine is slow.
 #[track_caller]
 fn assert_within(bound: Duration, usually: Duration, times: &[Duration]) {
     let mut sorted = times.to_vec();
@@ -58,7 +57,7 @@ fn the_next_in_line_takes_an_expired_lock_within_50_ms() {
 }
 
 #[test]
-fn a_lock_of_another_library_is_taken_soon_after_it_is_gone() {
+fn a_lock_of_another_library_is_taken_soon_after_it_has_ended() {
     let redis = Redis::start();
     let (mut expired, mut deleted) = (Vec::new(), Vec::new());
     for round in 0..6 {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Errors with which the kernel may answer these calls: a signal has come, a resource is short, nothing can be read or
-/// written at present, or the other side is gone.
+/// written at present, or the other side is closed.
 const ERRORS: [(i64, &[Errno]); 15] = [
     (libc::SYS_clone, &[Errno::EAGAIN, Errno::ENOMEM]),
     (libc::SYS_connect, &[Errno::EINTR, Errno::EAGAIN, Errno::ECONNREFUSED]),
@@ -36,16 +36,15 @@ fn faults_at(moment: &Moment) -> Vec<Fault> {
     [Fault::Kill].into_iter().chain(errors.iter().copied().map(Fault::Error)).collect()
 }
 
-/// A call of redlock, its server, and a directory for the job's file.
 struct Scene<'a> {
     redis: &'a Redis,
     line: &'a str,
-    /// The directory of the file to which the job appends a letter.
+    /// Has the file to which the job appends a letter.
     runs: Directory,
 }
 
 impl Scene<'_> {
-    /// Makes the call, with a lease if the call needs one, and judges how the call ended.
+    /// Makes the call, with a lease if it needs one, and judges how it ended.
     fn play(&self, faults: &Arc<Faults>) -> Finished {
         let token = self.line.contains("TOKEN").then(|| acquire_for(self.redis, "backup", "10s"));
         let file = self.runs.path().join("runs");
@@ -57,7 +56,7 @@ impl Scene<'_> {
         let test = if line.starts_with("run") { test.args(["-c", "printf x >> \"$RUNS\""]) } else { test };
         let test = test.env("RUNS", &file).any_end().stdout(any()).stderr(any()).within(SOON);
         let tag = test.tag().to_owned();
-        // A guard goes on as long as the watched process lives, so the test kills that process.
+        // A guard goes on as long as the watched process lives.
         let mut running = test.spawn();
         running.wait(SOON);
         if !watched.has_ended() {

@@ -3,7 +3,6 @@
 
 use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, cut_off_many, eventually, redlock, rounds};
 
-/// A job of a few processes, with a margin of 100 ms.
 const SHORT: Cut = Cut { ttl: 1_000, ..Cut::SMALL };
 
 #[test]

@@ -5,7 +5,7 @@ use crate::lock::sizes::{LATER, dead_waiters, token};
 use crate::support::{Redis, any, redlock, rounds};
 use nix::sys::signal::Signal;
 
-/// The sizes of a crowd of holders or waiters, each with the longest time (µs) that a script may take beside the crowd.
+/// The sizes of a crowd of holders or waiters, each with the longest time (µs) of a script beside it.
 const SIZES: [(usize, i64); 2] = [(1_000, 5_000), (10_000, 60_000)];
 
 const LINES: [&str; 28] = [
@@ -42,11 +42,10 @@ const LINES: [&str; 28] = [
 /// An entry of SLOWLOG. The third field is the time that the command took (µs), the fourth has the command's words.
 type Slow = (i64, i64, i64, Vec<Vec<u8>>, String, String);
 
-/// Makes a crowd of this size.
 type Gather = fn(&Redis, usize);
 
-/// Calls redlock with these arguments. Returns the time (µs) of the longest script that the server has run for the
-/// call, 0 if the server has recorded no script.
+/// Makes a call, and returns the time (µs) of the longest script that the server has run for it, 0 if it has recorded
+/// none.
 #[track_caller]
 fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     redis.command(&["SLOWLOG", "RESET"]);
@@ -57,8 +56,8 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
     scripts.map(|(_, _, us, ..)| *us).max().unwrap_or(0)
 }
 
-/// Acquires the lock with `claim`, and adds `count` copies of the holder. A copy has a longer host name, and its lease
-/// ends at `ends` (ms since 1970). If `kept`, the jobs of the copies have ended. Fills the log.
+/// Acquires the lock with `claim`, and adds `count` copies of the holder, with longer host names and leases that end at
+/// `ends` (ms since 1970). If `kept`, the jobs of the copies have ended. Fills the log.
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
@@ -97,7 +96,7 @@ const CROWDS: [(&str, Gather); 7] = [
     ("dead waiters of a free lock", dead_waiters),
 ];
 
-/// The time (µs) of the longest script beside this crowd. The best of several tries counts, since the server may lose
+/// The time (µs) of the longest script beside this crowd. The best of several tries counts, because the server may lose
 /// its processor during a script.
 #[track_caller]
 fn shortest_of_tries(redis: &Redis, line: &str, gather: Gather, count: usize) -> i64 {
