@@ -89,8 +89,8 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(lost.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(third.finish().token(), next);
-    // Each of the three waiters has subscribed once, and `lost` has subscribed a second time. More subscriptions would
-    // be wrong: nobody can call a waiter that has no subscription yet.
+    // Each of the three waiters has subscribed once, and `lost` a second time. More would be wrong, because nobody can
+    // call a waiter that has no subscription yet.
     let subscriptions = redis.info("cmdstat_subscribe");
     assert!(subscriptions.starts_with("calls=4,"), "{subscriptions}");
 }
@@ -131,8 +131,8 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
                 said.contains("queued again on 1 of 1 nodes")
-                    // A server that has saved the line still knows this waiter. But if another request has dropped the
-                    // waiter as dead after the restart, the waiter is `queued again`.
+                    // A server that has saved the line still knows this waiter, unless another request has dropped it
+                    // as dead after the restart.
                     || remembered && said.contains("in line again")
             });
             assert!(!waiter.has_ended());
@@ -154,15 +154,15 @@ fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
                 let test = Test::new(&redis).args([command, "-q", "--name", Line::NAME]).arg(format!("--wait={wait}"));
                 if run { test.args(["--", "true"]) } else { test }
             };
-            let gone = match signal {
+            let quitter = match signal {
                 Some(signal) => {
-                    let gone = Line::join(&redis, waiter("1m").signal(signal));
-                    gone.send(signal);
-                    gone
+                    let quitter = Line::join(&redis, waiter("1m").signal(signal));
+                    quitter.send(signal);
+                    quitter
                 }
                 None => Line::join(&redis, waiter("1s").turned_away()),
             };
-            gone.finish();
+            quitter.finish();
             assert!(Line::is_clean(&redis), "{signal:?} {run}");
             release(&redis, Line::NAME, &token);
         }
@@ -176,8 +176,8 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
     let token = acquire(&redis, Line::NAME);
     let called = Line::join(&redis, Line::waiter(&proxy).signal(Signal::SIGTERM));
     let next = Line::join(&redis, Line::waiter(&redis));
-    // The release calls `called` while `called` is stopped, and SIGTERM comes before `called` goes on. So `called`
-    // finds the call and the signal at the same time.
+    // The release calls `called` while it is stopped, and SIGTERM comes before it goes on. So it finds the call and the
+    // signal at the same time.
     called.send(Signal::SIGSTOP);
     release(&redis, Line::NAME, &token);
     called.send(Signal::SIGTERM);
@@ -189,7 +189,7 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
 }
 
 #[test]
-fn the_end_of_the_wait_is_told_with_the_holder() {
+fn the_end_of_the_wait_is_reported_with_the_holder() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);
     let test = Test::new(&redis).args(["acquire", "--name", Line::NAME, "--wait", "1s"]);
@@ -204,7 +204,7 @@ fn the_end_of_the_wait_is_told_with_the_holder() {
     assert!(Line::is_clean(&redis));
 }
 
-/// Kills the holder and the first `dead` waiters together. The next waiter must get the lock soon after the lease ends.
+/// Kills the holder and the first `dead` waiters together. The next one must get the lock soon after the lease ends.
 #[track_caller]
 fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
     let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);

@@ -1,12 +1,12 @@
-//! How soon the next waiter gets a released lock. The unit is the time of a `status` call: no bound in milliseconds
+//! How soon the next waiter gets a released lock, in the time of a `status` call, because no bound in milliseconds
 //! would be right for every machine. `make margins` tests hand-overs in milliseconds, on a quiet machine.
 
 use crate::support::{Line, Redis, acquire, release, several, status};
 use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
-/// A hand-over may take as long as this many calls of `status`. A hand-over needs two requests: the release, and the
-/// TAKE of the next waiter. A waiter that was not called would send TAKE only every 400 ms.
+/// A hand-over needs two requests: the release, and the TAKE of the next waiter. A waiter that was not called would
+/// send TAKE only every 400 ms.
 const MOST_CALLS: f64 = 4.0;
 
 fn median(mut times: Vec<Duration>) -> f64 {

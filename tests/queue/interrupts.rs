@@ -1,5 +1,5 @@
-//! Calls that wait or ask get SIGTERM at random moments. Each call ends at once, whatever the servers do, and leaves
-//! nothing on a node that answers. `tests/alone/interrupts.rs` measures how soon the calls end.
+//! Calls that wait or ask get SIGTERM at random moments. Each ends at once, whatever the servers do, and leaves nothing
+//! on a node that answers. `tests/alone/interrupts.rs` measures how soon they end.
 
 use crate::support::{
     Ended, Redis, SOON, Test, acquire, acquire_on_all, eventually, rand, redlock, several, teach_scripts,
@@ -7,7 +7,6 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
-/// The call that is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// `run --wait` for a lock in use.
@@ -30,21 +29,20 @@ pub(crate) enum Stopped {
     All,
 }
 
-/// Keys of this lock that belong to the queue or to a lease.
+/// Those that belong to the queue or to a lease.
 fn keys(node: &Redis, name: &str) -> Vec<String> {
     let mut keys = node.keys_without_the_memory();
     keys.retain(|key| key.contains(name) && !key.ends_with("fence"));
     keys
 }
 
-/// Waits until this node has read the last request of redlock, and has closed redlock's connections. Only the test's
-/// own client is connected at that moment.
+/// Waits until this node has read the last request of redlock, and has closed its connections, so that only the test's
+/// own client is connected.
 fn has_heard_all(node: &Redis) {
-    eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
+    eventually(SOON, "redlock has hung up", || node.info("connected_clients") == "1");
 }
 
-/// Starts one call, and sends SIGTERM to the call. Returns how long the call lived after the signal; None if the signal
-/// did not end the call.
+/// Sends SIGTERM to a call. Returns how long the call lived afterwards; None if the signal did not end it.
 fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Option<Duration> {
     let name = format!("lock-{number}");
     if matches!(what, What::Run | What::Acquire | What::Wait) {
@@ -64,9 +62,9 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
     };
     // With this timeout, a call that waited for an answer would outlast the test.
     let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
-    // The signal comes at most 40 ms after the start, and mostly early, since a call does most things early.
+    // The signal comes at most 40 ms after the start, and mostly early, because a call does most things early.
     let moment = Duration::from_micros(rand(200) * rand(200));
-    // With `InFlightRun` the servers stop before the job can begin: the release after a job needs servers that answer.
+    // With `InFlightRun` the servers stop before the job can begin, because the release after a job needs an answer.
     let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
     let paused = match stopped {
         Stopped::None => &nodes[..0],
@@ -98,19 +96,18 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
             assert_eq!(keys(node, &name), *before, "{case}: something is left");
         }
     } else {
-        // The call was granted the lock, or was refused, before the signal could end the call.
+        // The call was granted the lock, or was refused, before the signal could end it.
         assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
     }
     paused.iter().for_each(Redis::resume);
-    // The next round finds the servers empty.
     for node in nodes {
         node.command(&["FLUSHALL"]);
     }
     interrupted.then_some(latency)
 }
 
-/// Makes `count` calls, each kind in turn, and interrupts each call that has not ended yet. Returns how long each
-/// interrupted call lived on after the signal. The longest time comes last.
+/// Makes `count` calls, each kind in turn, and interrupts those that have not ended yet. Returns how long each of them
+/// lived on after the signal, the longest time last.
 #[track_caller]
 pub(crate) fn interrupt(nodes: &Vec<Redis>, stops: &[Stopped], count: usize) -> Vec<(Duration, What, Stopped)> {
     let kinds = [What::Run, What::Acquire, What::Wait, What::InFlight, What::InFlightRun];
@@ -163,7 +160,7 @@ fn a_wait_that_any_signal_interrupts_leaves_nothing() {
         assert_eq!(waiter.wait(SOON), Ended::Signal(signal as i32));
         has_heard_all(&redis);
         assert_eq!(redis.keys_without_the_memory(), before, "something is left");
-        eventually(SOON, "its keeper is gone", || waiter.others().is_empty());
+        eventually(SOON, "its keeper has ended", || waiter.others().is_empty());
         waiter.finish();
     }
 }

@@ -1,5 +1,5 @@
-//! The output of a waiter. In the foreground of a terminal that can erase a line, a waiter redraws a live line.
-//! Elsewhere a waiter prints one plain line. With -q a waiter prints nothing.
+//! The output of a waiter: a live line in the foreground of a terminal that can erase a line, one plain line elsewhere,
+//! and nothing with -q.
 
 use crate::support::{
     Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, redlock, release,
@@ -10,14 +10,14 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
-/// A terminal that shows only the output that redlock writes to it.
+/// Shows only what redlock writes to it.
 #[derive(Debug)]
 struct Screen {
     written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Screen {
-    /// A terminal of 200 columns, and the file by which a process writes to this terminal.
+    /// A terminal of 200 columns, and the file by which a process writes to it.
     fn new() -> (Screen, File) {
         Screen::of_width(200)
     }
@@ -86,7 +86,7 @@ impl Screen {
         lines
     }
 
-    /// Waits until exactly one line can be seen, and matches the pattern `line`. Returns the seen line.
+    /// Waits until exactly one line can be seen, which matches this pattern, and returns it.
     #[track_caller]
     fn shows(&self, line: &str) -> String {
         let (pattern, mut seen) = (like(line), Vec::new());
@@ -116,7 +116,7 @@ fn waiter(redis: &Redis) -> Test {
 }
 
 #[test]
-fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end() {
+fn on_a_terminal_a_live_line_shows_who_holds_it_and_the_place_and_vanishes_at_the_end() {
     let redis = Redis::start();
     let (token, holder) = labelled(&redis);
     let first = Line::join(&redis, Line::waiter(&redis));
@@ -127,12 +127,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 2nd in line; {holder}"));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
-    // The waiter is now the first in line, and the terminal shows the new holder.
     let (user, host) = myself();
     screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 1st in line; held by {user}@{host}"));
     release(&redis, Line::NAME, &next);
     second.finish();
-    eventually(SOON, "the line is gone", || screen.screen().is_empty());
+    eventually(SOON, "the line is erased", || screen.screen().is_empty());
 }
 
 #[test]
@@ -141,12 +140,12 @@ fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
     let (token, _) = labelled(&redis);
     let (screen, slave) = Screen::of_width(46);
     let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
-    // The line leaves room for the ^C that the terminal echoes. redlock could not erase a line that wraps.
+    // The line leaves room for the ^C that the terminal echoes, because redlock could not erase a line that wraps.
     let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
     assert_eq!(line.chars().count(), 43, "{line}");
     release(&redis, Line::NAME, &token);
     waiter.finish();
-    eventually(SOON, "the line is gone", || screen.screen().is_empty());
+    eventually(SOON, "the line is erased", || screen.screen().is_empty());
 }
 
 #[test]
@@ -247,7 +246,7 @@ fn who_only_waits_until_it_is_free_has_no_place_in_line() {
 }
 
 #[test]
-fn a_redis_that_is_down_is_told_once_at_once() {
+fn a_redis_that_is_down_is_reported_once_at_once() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let waits = |command: &[&str]| Test::new(url.as_str()).args(command).status(69);
     let down = "127.0.0.1:<n> is unreachable (connection refused)";
@@ -289,7 +288,7 @@ fn on_a_terminal_the_line_says_that_redis_is_down() {
 }
 
 #[test]
-fn how_long_it_took_is_told_with_what_was_acquired() {
+fn how_long_it_took_is_reported_with_what_was_acquired() {
     let redis = Redis::start();
     let (token, _) = labelled(&redis);
     let run = Test::new(&redis).args(["run", Line::NAME, "--wait", "--", "true"]).spawn();

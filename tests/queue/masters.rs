@@ -1,5 +1,5 @@
-//! Waiting in line on several masters. Each master has a line, in the same order. The next waiter needs the grants of
-//! more than half of the masters.
+//! Waiting in line on several masters. Each has a line, in the same order. The next waiter needs the grants of more
+//! than half of them.
 
 use crate::support::{
     Directory, Line, Numbered, Redis, Running, SOON, Test, acquire_on_all, any, eventually, message, redlock, release,
@@ -71,18 +71,18 @@ fn whoever_gives_up_leaves_the_line_of_every_node() {
     for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
         let nodes = Redis::several(3);
         acquire_on_all(&nodes, Line::NAME);
-        let gone = match signal {
+        let quitter = match signal {
             Some(signal) => {
-                let gone = join_all(&nodes, Line::waiter(&nodes).signal(signal));
-                gone.send(signal);
-                gone
+                let quitter = join_all(&nodes, Line::waiter(&nodes).signal(signal));
+                quitter.send(signal);
+                quitter
             }
             None => {
                 let test = redlock(&nodes, "acquire -q --name").arg(Line::NAME);
                 join_all(&nodes, test.args(["--wait", "1s"]).turned_away())
             }
         };
-        gone.finish();
+        quitter.finish();
         for node in &nodes {
             assert!(Line::is_clean(node), "{signal:?}");
         }
@@ -137,9 +137,9 @@ fn the_dead_and_the_frozen_hold_nobody_up() {
 fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
     let nodes = several(3);
     let token = acquire_on_all(&nodes, Line::NAME);
-    // Below, another program takes the lock on one node. If the waiter notices this, the waiter prints a line.
+    // If the waiter notices what is done below, it prints a line.
     let waiter = join_all(&nodes, Line::waiter(&nodes).stderr(any()));
-    // On this node another program has the lock, without an expiry. So this node never grants the lock to the waiter.
+    // Another program holds the lock on this node without an expiry, so that this node never grants it to the waiter.
     nodes[2].command(&["SET", Line::KEY, "another"]);
     release(&nodes, Line::NAME, &token);
     let token = waiter.finish().token();
@@ -151,7 +151,7 @@ fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
 }
 
 #[test]
-fn who_waits_is_told_though_a_master_is_down_or_has_missed_some() {
+fn who_waits_is_reported_though_a_master_is_down_or_has_missed_some() {
     let mut nodes = several(3);
     acquire_on_all(&nodes, Line::NAME);
     let join = |label: &str| {
@@ -174,7 +174,7 @@ fn who_waits_is_told_though_a_master_is_down_or_has_missed_some() {
 }
 
 #[test]
-fn rivals_that_have_a_part_each_until_the_wait_is_over_are_told_as_such() {
+fn rivals_that_have_a_part_each_until_the_wait_is_over_are_reported_as_such() {
     let nodes = several(3);
     for (number, node) in nodes.iter().enumerate() {
         node.command(&["SET", "redlock:backup", &format!("another{number}"), "PX", "60000"]);

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A server that was started long ago: it has not just forgotten a number.
+/// A server that was started long ago, and has not just forgotten a number.
 fn old() -> Redis {
     Redis::aged(1, 7200).remove(0)
 }
@@ -16,7 +16,7 @@ fn old() -> Redis {
 const WAITERS: usize = 30;
 const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
 
-/// A job that notes this text in the file `order`, or `two` if another job runs at the same time.
+/// A job that adds this text to the file `order`, or `two` if another job runs at the same time.
 fn job<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, arguments: &str, note: impl ToString) -> Test {
     let script = format!("flock -n busy sh -c 'echo {} >>order; sleep 0.1' || echo two >>order", note.to_string());
     let test = redlock(servers, format!("run -q backup --ttl 5s --wait {arguments} -- sh -c")).arg(script);
@@ -27,19 +27,19 @@ fn numbered<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, number: 
     job(servers, directory, &format!("--newest {number}"), number)
 }
 
-/// The notes of the jobs that have run, in the order of the runs.
+/// What the jobs have added, in the order of their runs.
 fn order(directory: &Directory) -> Vec<String> {
     let text = std::fs::read_to_string(directory.path().join("order")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Expects that the call `test` is refused, since a call with the larger number `by` has come before.
+/// The call is refused, because one with the larger number `by` has come before.
 fn superseded(test: Test, by: usize) -> Test {
     test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
 }
 
-/// Starts thirty waiters, with the numbers 1 to 30 in random order. Kills or stops some of them. `happens` is called
-/// after the start of each waiter, and may change the servers.
+/// Starts thirty waiters, with the numbers 1 to 30 in random order, and kills or stops some of them. `happens` is
+/// called after the start of each, and may change the servers.
 #[track_caller]
 fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
     let seed = rand(1_000_000);
@@ -175,12 +175,12 @@ fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
     masters[0].command(&["SET", Line::KEY, "remains", "PX", "60000"]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n")).stderr(any()).run();
     redlock(&urls, "release backup --force").status(77).stderr(message(["\"backup\" is not held"])).run();
-    // While the first master had that lease, this master did not forget the number 42. With the number 42, this master
-    // would refuse the number 1 of the run below.
+    // While the first master had that lease, it did not forget the number 42, with which it would refuse the number 1
+    // of the run below.
     masters[0].command(&["DEL", Line::KEY]);
     redlock(&urls, "release backup --force").stdout(like("<any>forgot 42 <any>\n")).run();
     run(&urls, 1).run();
-    // Two masters grant the run with the number 42 before the third master, which is slow, can tell of the number 43.
+    // Two masters grant the run with the number 42 before the third, which is slow, can report the number 43.
     masters[2].command(&["SET", REGISTER, "43 0 7 host label"]);
     let slow = Proxy::new(&masters[2], Mode::Delay(ms(300)));
     run(&[urls[0].clone(), urls[1].clone(), slow.url()], 42).run();
@@ -191,8 +191,8 @@ fn a_server_that_was_just_started_may_have_forgotten_a_larger_number() {
     let mut masters = Redis::aged(3, 7200);
     let run = |masters: &Vec<Redis>| redlock(masters, "run -q deploy --newest 42 -- true");
     run(&masters).run();
-    // Each larger number was noted by two masters, so one of any two that grant this number would know it, unless one of
-    // the two was restarted.
+    // Two masters have recorded each larger number, so one of any two that grant this number would know it, unless one
+    // of them was restarted.
     masters[1].restart_aged(120);
     masters[2].restart_aged(180);
     let said = |name| {
@@ -331,11 +331,10 @@ fn a_newest_call_that_ended_without_a_run_is_named_for_another_try() {
         older(" and has not run: run 103 again");
         is_shown(", has not run", false.into());
         release(&masters, "backup", &token);
-        // Another call with the number runs.
         call(103, "").run();
         older("");
         is_shown("", true.into());
-        // Who leaves no run in the log is not said to have none.
+        // Without a log, nobody knows whether the call has run.
         call(104, "--log 0").run();
         assert_eq!(status(&masters, "backup")["newest"]["has_run"], Value::Null);
     }

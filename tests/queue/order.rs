@@ -75,7 +75,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
         std::thread::sleep(ms(20)); // more often than there is time for an answer
     }
     assert!(waiter.has_ended(), "it did not while signals came");
-    // The usual status is 75. On a busy machine the status may be 69, if the answer to the last TAKE came too late.
+    // The usual status is 75. On a busy machine it may be 69, if the answer to the last TAKE came too late.
     let ended = waiter.finish().ended;
     assert!([75, 69].map(Ended::Status).contains(&ended), "{ended:?}");
     let hanging = Line::join(&redis, test(&redis).status(69).stderr(at_last(message(["timed out"]))));
@@ -162,7 +162,7 @@ fn a_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
 }
 
 #[test]
-fn status_tells_who_waits() {
+fn status_reports_who_waits() {
     let redis = Redis::start();
     let ((user, host), token) = (myself(), acquire(&redis, Line::NAME));
     assert_eq!(status(&redis, Line::NAME)["waiters"], serde_json::json!([]));
@@ -171,7 +171,7 @@ fn status_tells_who_waits() {
     let labelled = |label: &str| Line::join(&redis, waiter(label).any_end());
     let (first, dead, mut third) = (labelled("nightly"), labelled("änd so on"), labelled("third"));
     let pids = [&first, &dead, &third].map(Running::pid);
-    // This adds a waiter as an older version of redlock did: the waiter's name is only an id.
+    // Adds a waiter as an older version of redlock did, whose name is only an id.
     redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "9007199254740991", "x5294ecab887e4ad3880ccf24c8387183"]);
     let waiters = status(&redis, Line::NAME)["waiters"].take();
     for (at, label) in ["nightly", "änd so on", "third"].into_iter().enumerate() {
@@ -185,10 +185,10 @@ fn status_tells_who_waits() {
     assert_eq!((&waiters[3]["host"], &waiters[3]["pid"], waiters[4].is_null()), (&Value::Null, &Value::Null, true));
     let line = |at: usize, label| format!("          {user}@{host}, pid {} ({label}), for <duration>\n", pids[at]);
     let line = format!("{}{}{}", line(0, "nightly"), line(1, "änd so on"), line(2, "third"));
-    let told = format!(
+    let expected = format!(
         "<any>\n<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          a waiter without a name, for <duration>, not listening: dead or cut off\n"
     );
-    redlock(&redis, "status backup").stdout(like(told)).run();
+    redlock(&redis, "status backup").stdout(like(expected)).run();
 
     // `third` leaves the line, and `first` gets the lock. The script finds the two other waiters dead, and drops them.
     third.send(Signal::SIGTERM);
