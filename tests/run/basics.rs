@@ -12,7 +12,6 @@ use std::time::Instant;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
 
-/// `run --name backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run --name backup").args(arguments)
 }
@@ -266,11 +265,10 @@ fn max_run_stops_the_job_with_124() {
     assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
     assert!(!alive(pid) && !redis.exists("redlock:backup"));
     run(&redis, ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"]).status(3).run();
-    // The job gets SIGTERM first, and the job's own status does not count. The shell may report the end of `sleep`:
-    // this report goes to /dev/null.
-    let told = "exec 2>/dev/null; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
-    let told = run(&redis, ["--max-run", "200ms", "--", "sh", "-c", told]).status(124).stdout("ready\nterm\n");
-    told.stderr(at_last(message(["(--max-run)"]))).run();
+    // The job gets SIGTERM first, and its own status does not count. The shell may report the end of `sleep`.
+    let ended = "exec 2>/dev/null; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let ended = run(&redis, ["--max-run", "200ms", "--", "sh", "-c", ended]).status(124).stdout("ready\nterm\n");
+    ended.stderr(at_last(message(["(--max-run)"]))).run();
     let deaf = run(&redis, ["-q", "--ttl", "20s", "--kill-after", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
     let deaf = deaf.arg("trap '' TERM; while :; do sleep 0.05; done").status(124);
     // The message comes with -q, too, so that cron mails it when a job is killed every night.

@@ -1,10 +1,10 @@
-//! A failure may end `run` before its job has begun. One line on standard error then says that the job did not run.
-//! cron mails this line to the person who has to know whether there is a backup.
+//! If a failure ends `run` before its job has begun, one line on standard error says that the job did not run. cron
+//! mails it to the person who has to know whether there is a backup.
 
 use crate::support::{Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, like, redlock, release, send, status};
 use nix::sys::signal::Signal;
 
-/// The job does not run, and redlock's only line gives this reason, with -q too.
+/// redlock's only line gives this reason, with -q, too.
 #[track_caller]
 fn did_not_run(test: impl Fn(&str) -> Test, line: &str, status: i32, why: &str) {
     for quiet in ["", "-q "] {
@@ -16,11 +16,11 @@ fn did_not_run(test: impl Fn(&str) -> Test, line: &str, status: i32, why: &str) 
 #[test]
 fn where_redis_cannot_serve() {
     let on = |url: &'static str| move |line: &str| redlock(url, line);
-    let gone = "unix:///nosuch/s";
+    let nowhere = "unix:///nosuch/s";
     let unreachable = "/nosuch/s is unreachable (no such file or directory); <any>";
-    did_not_run(on(gone), "-- true", 69, unreachable);
-    did_not_run(on(gone), "-E 0 --once-per day --wait 0 -- true", 69, unreachable);
-    redlock(gone, "run -q backup --wait 200ms -- true")
+    did_not_run(on(nowhere), "-- true", 69, unreachable);
+    did_not_run(on(nowhere), "-E 0 --once-per day --wait 0 -- true", 69, unreachable);
+    redlock(nowhere, "run -q backup --wait 200ms -- true")
         .status(69)
         .stderr(like(format!("redlock: \"backup\" did not run: {unreachable}\n")))
         .run();
@@ -71,7 +71,7 @@ fn where_this_machine_is_short_of_something_or_refuses() {
 }
 
 #[test]
-fn where_the_keeper_or_the_lease_to_re_enter_is_gone() {
+fn where_the_keeper_or_the_lease_to_re_enter_is_lost() {
     let redis = Redis::start();
     let token = acquire(&redis, "other");
     let reenter = |line: &str| redlock(&redis, line.replace("TOKEN", &token));
@@ -87,7 +87,7 @@ fn where_the_keeper_or_the_lease_to_re_enter_is_gone() {
 }
 
 #[test]
-fn the_job_of_several_locks_is_told_with_all_of_them() {
+fn the_job_of_several_locks_is_reported_with_all_of_them() {
     let said = like("redlock: \"a\" and \"b\" did not run: \"a\": /nosuch/s is unreachable (<any>); <any>\n");
     redlock("unix:///nosuch/s", "run -q --name b --name a -- true").status(69).stderr(said).run();
 }
@@ -104,7 +104,7 @@ fn what_is_held_refused_as_wrong_or_interrupted_speaks_for_itself() {
     says("run backup --wait 100ms -- true", 75);
     says("run backup --slots 2 -- true", 64);
     says("run backup --log 0 --once-per 1h -- true", 64);
-    // `acquire` has no job, so its message does not speak of a job.
+    // `acquire` has no job, so its message does not speak of one.
     let test = redlock("unix:///nosuch/s", "acquire backup").status(69);
     test.stderr(like("redlock: \"backup\": /nosuch/s is unreachable <any>\n")).run();
 }

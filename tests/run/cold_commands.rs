@@ -1,5 +1,5 @@
 //! A command whose start takes longer than its lease (a binary on a slow network drive), and a keeper that stands
-//! still. The lease is renewed meanwhile. If the lease cannot be renewed, no job begins or lives after the expiry.
+//! still. The lease is renewed meanwhile. If it cannot be renewed, no job begins or lives after the expiry.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, SOON, Slow, Test, Watched, any, eventually, is_renewed, loss, ms, redlock, send,
@@ -63,7 +63,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let test = redlock(&proxy, "run backup --ttl").arg(format!("{ttl}ms"));
     // The cause in the message may be the lease or the keeper.
     let job = test.args(["-q", "--", "sh", "-c", script]).any_end().stderr(any()).ready();
-    eventually(SOON, "all are there", || job.job().len() == 4);
+    eventually(SOON, "all exist", || job.job().len() == 4);
     let watched = Watched::new(&job.job());
     let keeper = job.keeper();
     send(keeper, Signal::SIGSTOP);
@@ -74,7 +74,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let in_time = watched.all_end(expires_at.saturating_duration_since(Instant::now()));
     let left = expires_at.saturating_duration_since(Instant::now());
     if !in_time {
-        // The continued keeper kills the job. Otherwise the job would disturb the next tests.
+        // Otherwise the job would disturb the next tests.
         send(keeper, Signal::SIGCONT);
     }
     let ended = watched.all_end(SOON);

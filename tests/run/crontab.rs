@@ -1,7 +1,7 @@
 //! README's crontab for many hosts, with shorter times. Three hosts start at the same second, and meet each fault that
-//! README promises to survive. The job succeeds if any host can run it. Standard error (which cron mails) tells only
-//! what went wrong. The check in the morning tells the truth. Two more tests: README's recipe for a job that must not
-//! run twice, and the cost of 29 waiting hosts.
+//! README promises to survive. The job succeeds if any host can run it, standard error (which cron mails) says only
+//! what went wrong, and the check in the morning reports the truth. Also README's recipe for a job that must not run
+//! twice, and the cost of 29 waiting hosts.
 
 use crate::docs::readme::{Block, blocks};
 use crate::support::{
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 /// Two hours become twenty seconds.
 const SHRINKAGE: u32 = 360;
 
-/// The check in the morning, shortened too. All three hosts have the name of this machine, and count as one host.
+/// The check in the morning, shortened, too. All three hosts have the name of this machine, and count as one host.
 const MORNING: &str = "./redlock check backup --within 50s --min-hosts 1";
 
-/// A word of a command line; a duration in hours or minutes, and a day, is shortened for the tests.
+/// A word of a command line, in which a duration in hours or minutes, or a day, is shortened.
 fn shortened(word: &str) -> String {
     let word = if word == "day" { "24h" } else { word };
     let is_duration = word.ends_with(['h', 'm']) && word.starts_with(|c: char| c.is_ascii_digit());
@@ -36,7 +36,7 @@ pub(crate) fn crontab() -> String {
     blocks().into_iter().find(is_it).expect("a crontab in README").text
 }
 
-/// Three hosts with README's crontab, and a job with a plan: the n-th run of the job executes the plan's n-th line.
+/// Three hosts with README's crontab, and a job whose n-th run executes the plan's n-th line.
 struct Night {
     redis: Vec<Redis>,
     directory: Arc<Directory>,
@@ -49,10 +49,10 @@ impl Night {
         Night::on(1, plan)
     }
 
-    /// Makes a night with this number of masters.
+    /// With this number of masters.
     fn on(masters: usize, plan: &[&str]) -> Night {
         let directory = Arc::new(Directory::new());
-        // The kernel's lock tells whether two jobs run at the same time.
+        // The kernel's lock shows whether two jobs run at the same time.
         let job = "#!/bin/sh
             exec 9>>job.lock; flock -n 9 || echo \"$HOST ran beside another\" >>faults
             echo \"$HOST\" >>runs
@@ -75,13 +75,12 @@ impl Night {
         test.within(Duration::from_secs(60))
     }
 
-    /// The night falls: starts all hosts at the same second.
+    /// All hosts start at the same second.
     fn falls(&self) -> Vec<Running> {
         let host = |number: u32| self.call(&self.line).env("HOST", number.to_string()).any_end().stderr(any()).spawn();
         (1..=3).map(host).collect()
     }
 
-    /// The lines that the jobs have written into this file.
     fn noted(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.directory.path().join(file)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -94,8 +93,8 @@ impl Night {
         });
     }
 
-    /// Waits until the hosts end. For each pair in `troubles`, one host ends with this status and this mail. The others
-    /// end with 0 and in silence. The job has run `runs` times, and succeeded `successes` times.
+    /// Waits until the hosts end. For each pair in `troubles`, one host ends with this status and this mail, and the
+    /// others with 0 and in silence. The job has run `runs` times, and succeeded `successes` times.
     #[track_caller]
     fn ends(&self, hosts: Vec<Running>, troubles: &[(i32, &str)], runs: usize, successes: usize) {
         let mut left: Vec<(i32, Pattern)> = troubles.iter().map(|(status, said)| (*status, like(said))).collect();
@@ -170,8 +169,8 @@ fn a_host_that_dies_with_its_job_is_replaced() {
             left.is_empty()
         });
         night.ends(hosts, &[], 2, 1);
-        // With three nodes, one node may have granted late. For this node the dead host's lease ended after the
-        // success, so the call in the morning also tells how the dead host's run ended.
+        // With three nodes, one may have granted late. There the dead host's lease ended after the success, so the call
+        // in the morning also reports how the dead host's run ended.
         night.dawns(0, &if masters == 1 { SUCCESS.to_owned() } else { format!("{SUCCESS}<any>") });
     }
 }
@@ -245,8 +244,8 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
     let (after, seconds) = (counts(), start.elapsed().as_secs_f64());
     // On a busy machine the waiters look less often.
     let is = |measured: f64, words: &str| {
-        let told = price(words);
-        assert!((told * 0.5..=told * 1.25).contains(&measured), "{measured} {words}: {told} in README");
+        let promised = price(words);
+        assert!((promised * 0.5..=promised * 1.25).contains(&measured), "{measured} {words}: {promised} in README");
     };
     is((after[0] - before[0]) as f64 / seconds, "requests");
     is((after[1] - before[1]) as f64 / seconds, "commands");

@@ -1,4 +1,4 @@
-//! The surroundings of a job: file descriptors, pipes, containers, service managers. Also the options `--on-lost` and
+//! What surrounds a job: file descriptors, pipes, containers, service managers. Also the options `--on-lost` and
 //! `--max-run`.
 
 use crate::support::{
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[test]
-fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
+fn our_descriptors_are_closed_in_the_job_and_the_users_are_open() {
     let redis = Redis::start();
     for opened in ["3>file 5<file 9>>file", "", "0<&-", "1>&- 3>file", "2>&-"] {
         // Standard output may be closed, so the list goes to a file.
@@ -20,7 +20,6 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
         let script = format!("touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list");
         Test::sh(&redis, &script).stdout(direct.stdout.as_str()).run();
     }
-    // The job's descriptors lead to the caller's files.
     let script =
         "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
     let mut job = Test::sh(&redis, script).stdout("read\n").spawn();
@@ -33,7 +32,6 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
 #[test]
 fn standard_input_is_the_jobs_alone() {
     let redis = Redis::start();
-    // `head` reads two bytes. `cat` gets the rest of the input.
     let script = "redlock run -q --name backup -- head -c 2; cat";
     Test::sh(&redis, script).stdin("abcdef").stdout("abcdef").run();
 }
@@ -43,11 +41,11 @@ fn pipes_on_both_sides_end_as_without_redlock() {
     let redis = Redis::start();
     let script = "yes | redlock run -q --name backup -- head -1; echo $?";
     Test::sh(&redis, script).stdout("y\n0\n").run();
-    // The shell is bash, for PIPESTATUS.
+    // bash has PIPESTATUS.
     let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
     let bash = Test::program(&redis, "bash").args(["-c", script]);
     bash.stdout("y\n141 0\ny\n141 0\n").run();
-    // The command closes its output, and goes on. The reader of the output sees the end at once.
+    // The command closes its output, and goes on. The reader sees the end at once.
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"]);
     let job = job.stdin_from(reader).status(1).spawn();
@@ -58,7 +56,7 @@ fn pipes_on_both_sides_end_as_without_redlock() {
 }
 
 #[test]
-fn a_signal_just_before_the_command_starts_gives_the_lock_back() {
+fn a_signal_just_before_the_command_starts_releases_the_lock() {
     let redis = Redis::start();
     for number in 0..40 {
         let test = run(&redis, ["--", "sh", "-c", "echo started; exec sleep 1000"]);
@@ -83,7 +81,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     }
     let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
-        // This does not use eprintln!, since the harness would capture the line.
+        // The harness would capture the line of an eprintln!.
         let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;
@@ -93,7 +91,7 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     Some(test.args(redlock).args(arguments))
 }
 
-/// The pid of the redlock in the container, as seen from the outside.
+/// As seen from the outside.
 #[track_caller]
 fn inside(container: &Running) -> u32 {
     let mut below = descendants(container.pid()).into_iter();
@@ -116,7 +114,7 @@ fn as_process_1_it_reaps_orphans() {
 #[test]
 fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
     let redis = Redis::start();
-    // Standard error goes to /dev/null: the shell may report there that its child was terminated.
+    // The shell may report on standard error that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
         let job = test.status(7).ready();
@@ -167,9 +165,9 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
         let script = "exec 2>/dev/null; setsid -f sleep 1000; echo ready; sleep 1000; exit 3";
         let job = run(&redis, ["--", "bash", "-c", script]).signal(signal).ready();
         let asleep = || job.job().into_iter().filter(|&pid| name(pid) == "sleep");
-        eventually(SOON, "all are there", || asleep().count() == 2);
+        eventually(SOON, "all exist", || asleep().count() == 2);
         let keeper = job.keeper();
-        // The keeper gets the signal first: this is the worst case.
+        // The keeper gets the signal first, which is the worst case.
         let mut all = job.others();
         all.sort_by_key(|&pid| pid != keeper);
         all.push(job.pid());

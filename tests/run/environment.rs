@@ -1,10 +1,10 @@
 //! The environment of a job: the caller's variables as they were, variables about the lock, and the settings that came
-//! by flags. So a bare `redlock extend` and a nested `redlock run` work in the job, with a password as well.
+//! by flags. So a bare `redlock extend` and a nested `redlock run` work in the job, also with a password.
 
 use crate::support::{Directory, Redis, Test, any, like, redlock};
 use std::collections::BTreeMap;
 
-/// Calls that a job may make: nested `run`s, bare `extend`s, and other commands. The status tells which call failed.
+/// Nested `run`s, bare `extend`s, and other commands that a job may call. The status shows which call failed.
 const USES: &str = "
     redlock extend -q || exit 11
     redlock run -q --name inner -- redlock run -q --name innermost -- redlock extend -q || exit 12
@@ -33,7 +33,7 @@ fn without_redlock(test: Test, besides: &[(&str, &str)]) -> BTreeMap<String, Str
     entries(besides.iter().fold(test, |test, (name, value)| test.env(name, value)))
 }
 
-/// Removes the variables about the lock itself, which must be there.
+/// Removes the variables about the lock itself, which must exist.
 #[track_caller]
 fn take_own(environment: &mut BTreeMap<String, String>) {
     assert_eq!(environment.remove("REDLOCK_NAME").as_deref(), Some("backup"));
@@ -68,7 +68,7 @@ fn it_is_the_callers_as_it_was() {
 }
 
 #[test]
-fn what_came_by_flags_is_there_too_and_nothing_else() {
+fn what_came_by_flags_is_in_it_too_and_nothing_else() {
     let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
     let directory = std::sync::Arc::new(Directory::new());
     let file = directory.path().join("password");
@@ -76,7 +76,7 @@ fn what_came_by_flags_is_there_too_and_nothing_else() {
     let (url, file) = (redis.tcp_url(), file.to_str().unwrap());
     let start = |program: Test| {
         // The flags count, and not these variables. The job gets the flags' settings as variables; REDIS_URL and
-        // REDLOCK_LABEL reach the job unchanged.
+        // REDLOCK_LABEL reach it unchanged.
         let variables = [
             ("REDLOCK_REDIS", "redis://elsewhere.invalid"),
             ("REDIS_URL", "redis://another.invalid"),

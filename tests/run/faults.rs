@@ -7,7 +7,7 @@ use nix::pty::openpty;
 use std::sync::Arc;
 
 /// Runs a job that sends SIGTERM to redlock, and ends when redlock passes the signal on.
-fn told_to_end(redis: &Redis, faults: &Arc<Faults>) -> Finished {
+fn asked_to_end(redis: &Redis, faults: &Arc<Faults>) -> Finished {
     let script = "trap 'exit 3' TERM; kill $(cut -d' ' -f4 /proc/$PPID/stat); while :; do sleep 0.01; done";
     let test = redlock(redis, "run -q backup -- sh -c").arg(script).with_faults(faults).within(SOON).any_end();
     let finished = test.stderr(any()).spawn().finish_whole();
@@ -22,15 +22,15 @@ const LOOKS: [i64; 6] = [POLL, libc::SYS_read, libc::SYS_recvfrom, libc::SYS_sen
 fn a_look_that_is_interrupted_misses_nothing() {
     let redis = Redis::start();
     let healthy = Faults::none();
-    assert_eq!(told_to_end(&redis, &healthy).ended, Ended::Status(3));
+    assert_eq!(asked_to_end(&redis, &healthy).ended, Ended::Status(3));
     // When signalfd4 is called, the program has been loaded.
     let supervised = healthy.seen().into_iter().skip_while(|moment| moment.call != libc::SYS_signalfd4);
     for moment in supervised.filter(|moment| LOOKS.contains(&moment.call)) {
         if ["redlock", "redlock-keeper"].contains(&moment.caller.0.as_str()) {
             let Finished { ended, stderr, .. } =
-                told_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
-            // The real kernel interrupts only calls that block. Calls on the connection to the server never block, so
-            // redlock may fail if such a call is interrupted.
+                asked_to_end(&redis, &Faults::planned(moment.clone(), Fault::Error(Errno::EINTR)));
+            // The real kernel interrupts only calls that block. Those on the connection to the server never do, so
+            // redlock may fail if one of them is interrupted.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
         }
@@ -38,7 +38,7 @@ fn a_look_that_is_interrupted_misses_nothing() {
 }
 
 #[test]
-fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_how_the_job_ended() {
+fn a_keeper_that_is_killed_before_it_reports_the_start_or_the_end_leaves_open_how_the_job_ended() {
     let redis = Redis::start();
     for (report, or) in [(1, "had not begun"), (2, "had just ended")] {
         let faults = Faults::at("redlock-keeper", libc::SYS_sendto, report, Fault::Kill);
@@ -50,8 +50,8 @@ fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_h
     }
 }
 
-/// System calls that need a descriptor, a process or memory. Beside each call: the kernel's error for a shortage, and
-/// redlock's words for this error.
+/// System calls that need a descriptor, a process or memory, with the kernel's error for a shortage, and redlock's
+/// words for it.
 const SCARCE: [(i64, Errno, &str); 10] = [
     (libc::SYS_openat, Errno::ENFILE, "too many files open"),
     (libc::SYS_openat, Errno::ENOMEM, "out of memory"),
@@ -66,7 +66,7 @@ const SCARCE: [(i64, Errno, &str); 10] = [
 ];
 
 #[test]
-fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
+fn a_shortage_is_reported_as_one_and_not_as_a_mistake_of_the_caller() {
     let redis = Redis::start();
     for line in ["run -q backup -- true", "acquire -q backup"] {
         let healthy = Faults::none();
@@ -83,10 +83,14 @@ fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
         for moment in healthy.seen().into_iter().filter(|moment| moment.caller.0.starts_with("redlock")) {
             for &(_, errno, why) in SCARCE.iter().filter(|(call, ..)| *call == moment.call) {
                 let Finished { ended, stderr, .. } = call(&Faults::planned(moment.clone(), Fault::Error(errno)));
-                // Three ends are right: redlock did without this call, told the shortage, or could not load a library.
-                let is_told = ended == Ended::Status(69) && message([why]).matches(&stderr);
+                // Three ends are right: redlock did without this call, reported the shortage, or could not load a
+                // library.
+                let is_reported = ended == Ended::Status(69) && message([why]).matches(&stderr);
                 let is_loaded = !stderr.contains("loading shared libraries");
-                assert!(ended == Ended::Status(0) || is_told || !is_loaded, "{moment:?}, {errno}: {ended:?}, {stderr}");
+                assert!(
+                    ended == Ended::Status(0) || is_reported || !is_loaded,
+                    "{moment:?}, {errno}: {ended:?}, {stderr}"
+                );
             }
         }
     }

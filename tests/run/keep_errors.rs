@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-/// The key of the last failure, with its errors.
+/// Has the last failure, with its errors.
 const RUNS: &str = "{redlock:backup}:\u{1f}runs";
 
 /// A run of `backup` in this directory. The job is a shell line; its errors go into `FILE`.
@@ -29,7 +29,7 @@ fn file(directory: &Directory) -> String {
     fs::read_to_string(directory.path().join("FILE")).unwrap()
 }
 
-/// The runs of the lock, the oldest first.
+/// The oldest first.
 #[track_caller]
 fn runs<W: Where + ?Sized>(servers: &W) -> Vec<Value> {
     let log = redlock(servers, "log backup --format json").stdout(any()).run();
@@ -71,7 +71,7 @@ fn the_errors_of_a_run_that_failed_are_in_its_file_and_its_log() {
     assert_eq!(status(&redis, "backup")["last"]["errors"], "first\n\t\u{1b}[31mno \"space\"");
     let mail = "<any>\nbackup: failed on <any> at <any>, exit 3: \\u{1b}[31mno \"space\"<any>\n";
     redlock(&redis, "check backup --within 0").status(1).stdout(like(mail)).run();
-    // Others may read the page, so the page shows errors only with -v.
+    // Others may read the page, so it shows errors only with -v.
     let shown = "<pre>first\n    \\u{1b}[31mno &quot;space&quot;</pre>";
     for (option, is_shown) in [("", false), (" -v", true)] {
         let page = when("the errors", move |page| page.contains(shown) == is_shown && page.contains("exit 3"));
@@ -135,9 +135,8 @@ fn the_last_lines_that_the_job_has_written_are_kept() {
         ("echo old >&2; mv FILE rotated; echo new >&2; echo other >FILE", Some("old\nnew".to_owned())),
         ("rm FILE; echo removed >&2", Some("removed".to_owned())),
         ("chmod 0 FILE; echo locked >&2", Some("locked".to_owned())),
-        // A sparse file of a gigabyte.
+        // A sparse file.
         ("truncate -s 1G FILE; echo >&2; echo large >&2", Some("large".to_owned())),
-        // The job writes through another descriptor.
         ("exec 3>&2 2>/dev/null; echo by another number >&3", Some("by another number".to_owned())),
     ] {
         let redis = Redis::start();
@@ -197,9 +196,8 @@ fn every_end_but_a_success_keeps_its_errors() {
     job("revoked", &|| _ = redlock(&redis, "stop -q backup").run());
     job("revoked", &|| _ = redlock(&redis, "release -q --force backup").run());
     job("lost", &|| redis.command(&["SET", "redlock:backup", "another", "PX", "1"]));
-    // The job succeeds, but the lock is gone before the job's end.
-    let gone = "redis-cli -s $SOCKET del redlock:backup >/dev/null; echo why >&2";
-    let test = run(&redis, &directory, "", gone).env("SOCKET", redis.socket()).status(76);
+    let deletes = "redis-cli -s $SOCKET del redlock:backup >/dev/null; echo why >&2";
+    let test = run(&redis, &directory, "", deletes).env("SOCKET", redis.socket()).status(76);
     test.stderr(lost()).run();
     is_kept("lost");
     let test = run(
@@ -210,7 +208,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     );
     test.env("SOCKET", redis.socket()).status(76).stdout("1\n").stderr(lost()).run();
     is_kept("lost");
-    // A redlock that is killed tells the log nothing; the file has the errors.
+    // A redlock that is killed reports nothing to the log; the file has the errors.
     let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).ready();
     killed.send(Signal::SIGKILL);
     killed.wait(SOON);
@@ -249,7 +247,7 @@ fn the_errors_that_any_of_several_nodes_has_are_shown() {
 }
 
 #[test]
-fn errors_that_cannot_be_written_are_told() {
+fn errors_that_cannot_be_written_are_reported() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     redis.command(&["SET", RUNS, "x"]);
     let test = redlock(&redis, "run backup --keep-errors FILE -- sh -c").arg("echo why >&2; exit 1");

@@ -13,10 +13,10 @@ use std::time::Instant;
 fn chains_of_processes_that_fork_and_exit_die_too() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    // The job has 16 chains, each in a session of its own. A chain that nobody kills ends by itself some seconds later.
+    // Each chain has a session of its own. One that nobody kills ends by itself some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
-    // Each chain ends after a thousand calls, since dash allows no deeper nesting. The lease ends earlier than that.
+    // Each chain ends after a thousand calls, because dash allows no deeper nesting. The lease ends earlier than that.
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
     let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).ready();
     proxy.set(Mode::BlackHole);
@@ -43,8 +43,8 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     }
 }
 
-/// A shell line that starts `size` processes, each the child of the process before, and in a session of its own. The
-/// last process says that it is ready.
+/// A shell line that starts `size` processes, each the child of the one before, in a session of its own. The last one
+/// says that it is ready.
 fn line_of(size: u32) -> String {
     format!(
         "LINE='if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & else echo ready; fi; sleep 1000'; export LINE; \
@@ -52,8 +52,7 @@ fn line_of(size: u32) -> String {
     )
 }
 
-/// A tracer that keeps a dead process from being reaped: the kernel first waits until the tracer has heard of the
-/// death.
+/// Keeps a dead process from being reaped: the kernel first waits until the tracer has heard of the death.
 struct Tracer {
     over: std::sync::mpsc::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -81,7 +80,7 @@ impl Tracer {
 }
 
 #[test]
-fn a_job_that_does_not_die_is_told_of_and_waited_for() {
+fn a_job_that_does_not_die_is_reported_and_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--max-run", "200ms", "--kill-after", "1ms", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
@@ -166,7 +165,7 @@ fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
     }
 }
 
-/// A waiter that has got the lock, and has told its keeper to start this command; the keeper is stopped.
+/// A waiter that has got the lock, and has ordered its keeper, which is stopped, to start this command.
 #[track_caller]
 fn about_to_start(redis: &Redis, ttl: &str, command: &[&str]) -> (Running, u32) {
     let token = acquire(redis, "backup");
@@ -210,7 +209,7 @@ fn a_command_that_is_too_late_for_its_lease_is_started_under_the_next_one() {
 #[track_caller]
 fn redlock_and_keeper(terminal: &Terminal) -> (u32, u32) {
     let named = |wanted: &str| terminal.others().into_iter().find(|&pid| name(pid) == wanted);
-    eventually(SOON, "both are there", || named("redlock").is_some() && named("redlock-keeper").is_some());
+    eventually(SOON, "both exist", || named("redlock").is_some() && named("redlock-keeper").is_some());
     (named("redlock").unwrap(), named("redlock-keeper").unwrap())
 }
 
@@ -222,7 +221,7 @@ fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_star
         "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
     let slow = Slow::script(&directory, script);
     let terminal = Terminal::bash(&redis);
-    // Another shell runs between bash and redlock. Otherwise bash would notice that redlock is stopped.
+    // Another shell runs between bash and redlock, because bash would notice that redlock is stopped.
     terminal
         .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
     slow.is_asked();
@@ -259,7 +258,6 @@ fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
         std::thread::sleep(ms(50)); // the order to start is sent a moment later
         terminal.types("\x03");
         send(keeper, Signal::SIGCONT);
-        // The signal ends redlock.
         terminal.prompts();
         assert!(!alive(redlock));
         assert_eq!(terminal.status(), 130);
@@ -286,8 +284,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
             std::thread::sleep(ms(number));
             terminal.types("\x03");
         });
-        // A job that has set its trap answers `got=1`. A job without its trap dies. If the job got a second signal, it
-        // would answer `got=2`.
+        // A job that has set its trap answers `got=1`, or `got=2` after a second signal. A job without its trap dies.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
         eventually(SOON, "it comes", answered);
@@ -315,7 +312,7 @@ fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
 }
 
 #[test]
-fn a_sandbox_that_refuses_what_supervising_needs_is_told_before_the_lock_is_taken() {
+fn a_sandbox_that_refuses_what_supervising_needs_is_reported_before_the_lock_is_taken() {
     let redis = Redis::start();
     for call in [libc::SYS_prctl, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal, libc::SYS_wait4] {
         let test = run(&redis, ["--", "true"]).refusing(call).status(78);
@@ -346,9 +343,9 @@ const ACCESS: Option<i64> = Some(libc::SYS_access);
 const ACCESS: Option<i64> = None;
 
 #[test]
-fn a_machine_without_memory_or_random_numbers_is_told_of() {
+fn a_machine_without_memory_or_random_numbers_is_reported() {
     let redis = Redis::start();
-    let mut told = 0;
+    let mut reported = 0;
     for limit in (10_000..).step_by(50) {
         let script = format!("ulimit -v {limit}; exec redlock run -q {limit} -- true");
         let test = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any());
@@ -358,13 +355,13 @@ fn a_machine_without_memory_or_random_numbers_is_told_of() {
             // The kernel or the loader could not load the program or its libraries.
             Ended::Signal(libc::SIGSEGV | libc::SIGKILL) | Ended::Status(126 | 127) => {}
             _ => {
-                told += 1;
+                reported += 1;
                 assert!(stderr.lines().all(|line| line.starts_with("redlock: ")), "{limit}: {stderr}");
                 assert_eq!(ended, Ended::Status(69), "{limit}: {stderr}");
             }
         }
     }
-    assert!(told > 0);
+    assert!(reported > 0);
     let Some(options) = namespace(&["--mount"]) else { return };
     let script = "mount -t tmpfs tmpfs /dev; \"$0\" status; exit $?";
     let test = Test::program(&redis, "unshare").args(&options).args(["sh", "-c", script]);

@@ -8,13 +8,12 @@ use nix::sys::signal::Signal;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
 
-/// `run backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run backup").args(arguments)
 }
 
 #[test]
-fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
+fn an_outage_is_reported_when_it_begins_and_when_it_is_over() {
     let said = ACQUIRED.replace("30s", "6s")
         + "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless the node comes back\n\
            redlock: renewed \"backup\" again after <duration>\n";
@@ -32,14 +31,14 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
         let low = redis.pttl("redlock:backup");
         proxy.set(Mode::Pass);
         eventually(SOON, "it is renewed", || redis.pttl("redlock:backup") > low);
-        eventually(SOON, "it is told", || flag.is_some() || job.all_stderr().contains("again"));
+        eventually(SOON, "it is reported", || flag.is_some() || job.all_stderr().contains("again"));
         drop(writer);
         job.finish();
     }
 }
 
 #[test]
-fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
+fn an_outage_that_goes_on_is_reported_when_the_job_is_stopped_with_quiet_too() {
     let said = "redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM to the job, SIGKILL follows \
                 in <duration>\n\
                 redlock: lost \"backup\": <node> timed out for <duration>; job stopped before the lease could expire; \
@@ -179,9 +178,9 @@ fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
     redis.restart();
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 3"]);
-    // Before the job ends, redlock may notice and say that the server is gone.
-    let told = like("<lines>redlock: cannot release \"backup\": <any>\n");
-    let job = job.stdin_from(reader).status(3).stderr(told).spawn();
+    // Before the job ends, redlock may notice and say that the server does not answer.
+    let said = like("<lines>redlock: cannot release \"backup\": <any>\n");
+    let job = job.stdin_from(reader).status(3).stderr(said).spawn();
     job.says(like(ACQUIRED.trim_end()));
     job.prints("ready");
     redis.kill();

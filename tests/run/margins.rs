@@ -8,8 +8,8 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 
-/// Cuts off many jobs at once. Of each kind, `rounds` jobs have their server out of reach, and `rounds` more jobs have
-/// their server stopped.
+/// Cuts off many jobs at once. Of each kind, the server is out of reach for `rounds` jobs, and stopped for `rounds`
+/// more.
 #[track_caller]
 fn in_time<const N: usize>(kinds: [Cut; N], rounds: usize) {
     let cuts: Vec<Cut> = kinds.into_iter().flat_map(|cut| [cut, Cut { server_stopped: true, ..cut }]).collect();
@@ -38,14 +38,14 @@ fn so_it_is_with_many_processes() {
     in_time([flat, Cut { besides: Besides::NoGrace, ..flat }, Cut { processes: 50, line: true, ..flat }], 1);
 }
 
-/// The file that describes the keeper's timer.
+/// Describes the keeper's timer.
 fn timer_of(keeper: u32) -> PathBuf {
     let files = std::fs::read_dir(format!("/proc/{keeper}/fdinfo")).unwrap().map(|file| file.unwrap().path());
     let is_timer = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.contains("it_value"));
     files.into_iter().find(is_timer).expect("the keeper has a timer")
 }
 
-/// The time until this timer expires, in milliseconds.
+/// In milliseconds, until this timer expires.
 fn left(timer: &Path) -> i64 {
     let text = std::fs::read_to_string(timer).unwrap();
     let (seconds, rest) = text.split_once("it_value: (").unwrap().1.split_once(", ").unwrap();
@@ -61,8 +61,7 @@ fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64,
     // A stopped redlock renews nothing. The keeper counts the processes when half of the time to the kill is over.
     job.send(Signal::SIGSTOP);
     let mut before_expiry = || {
-        // The keys are read before the timer: time that passes between the two reads makes the difference larger, never
-        // smaller.
+        // The keys are read before the timer: time that passes in between makes the difference larger, never smaller.
         let lefts = keys.iter().map(|key| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap());
         lefts.min().unwrap() - left(&timer)
     };

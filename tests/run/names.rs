@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 const KEYS: [&str; 2] = ["redlock:a", "redlock:b"];
 
-/// `run --name b --name a` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run --name b --name a").args(arguments)
 }
@@ -87,7 +86,7 @@ fn the_wait_is_for_all_of_them_together() {
     let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
     let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
     queues(&redis, "a");
-    // This lease ends after the wait of 6 s. If a new wait of 6 s began with `b`, this lease would end in time.
+    // This lease ends after the wait of 6 s, but in time for a new wait of 6 s that began with `b`.
     Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
     std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
     release(&redis, "a", &token);
@@ -130,7 +129,7 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
-/// Waits until most nodes have a lease on `a`, and no node has the lease `before`. Returns the token of the new lease.
+/// Waits until most nodes have a lease on `a`, and none has the lease `before`. Returns the token of the new lease.
 #[track_caller]
 fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     let mut tokens = Vec::new();
@@ -150,7 +149,7 @@ fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
 }
 
 #[test]
-fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_again() {
+fn one_that_is_lost_while_it_waits_for_the_next_is_released_and_all_are_taken_again() {
     for nodes in [vec![Redis::start()], several(3)] {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
         let other = acquire(&nodes, "b");
@@ -177,8 +176,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        // `is_taken_again` expects one waiter in line for `b`. But the call may now stand in line twice: its request to
-        // leave the line may have been lost in the outage, and after the outage the call queues again.
+        // `is_taken_again` expects one waiter in line for `b`. But the call may now stand in line twice, because its
+        // request to leave the line may have been lost in the outage.
         another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
@@ -191,7 +190,6 @@ fn does_not_wait_longer(nodes: &Vec<Redis>) {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 2s --wait 6s -- true");
     acquire(nodes, "b");
-    // `b` is held until the end of the wait.
     let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 6s"])).spawn();
     let token = is_taken_again(nodes, None);
     redlock(nodes, "release -q a --force").stderr(perhaps(["run the command again"])).run();
@@ -266,7 +264,6 @@ fn a_signal_that_ends_the_wait_leaves_nothing() {
 #[test]
 fn the_job_is_one() {
     let redis = Redis::start();
-    // The job's own status is passed on, whatever it is.
     for code in [0, 7, 64, 75, 76] {
         run(&redis, ["-q", "-E", "9", "--", "sh", "-c", &format!("exit {code}")]).status(code).run();
     }
@@ -300,19 +297,18 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         job.finish();
         are_free(&redis);
-        // The other lock is renewed as long as the job goes on without the lost lock.
+        // The other lock is renewed as long as the job goes on without the lost one.
         let test = run(&redis, ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c"]);
         let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
         let (job, writer) = test.arg("echo ready; read line").status(76).stderr(said).ready_to_read();
         redis.command(&["DEL", &format!("redlock:{lost}")]);
-        eventually(SOON, "it is told", || job.all_stderr().contains("continues"));
+        eventually(SOON, "it is reported", || job.all_stderr().contains("continues"));
         let other = if lost == "a" { KEYS[1] } else { KEYS[0] };
         key_is_renewed(&redis, other);
         drop(writer);
         job.finish();
         are_free(&redis);
     }
-    // The job releases one of its locks itself.
     let job = "redlock release -q a; exec sleep 30";
     let said = when("a lost", |text| text.contains("lost \"a\": ") && !text.contains("\"b\""));
     run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", job]).status(76).stderr(said).run();

@@ -8,12 +8,11 @@ use crate::support::{
 use nix::libc;
 use nix::sys::signal::Signal;
 
-/// The shell code of a command and of the command's child: each prints every signal that comes, and goes on. The child
-/// is started by `setsid`, in a session of its own: a child started with `&` would ignore INT and QUIT.
+/// The shell code of a command and of its child: each prints every signal that comes, and goes on. The child is started
+/// by `setsid`, in a session of its own, because one started with `&` would ignore INT and QUIT.
 const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
      echo $1 ready; while :; do sleep 0.01; done; }";
 
-/// Starts the command and its child, and waits until both are ready.
 #[track_caller]
 fn talkers(redis: &Redis, more: &[&str]) -> Running {
     let script = format!("{TALKER}; setsid -f sh -c '{TALKER}; talk child'; talk command");
@@ -29,12 +28,11 @@ fn talkers(redis: &Redis, more: &[&str]) -> Running {
 fn term_int_and_quit_reach_all_of_the_job_once_each() {
     let redis = Redis::start();
     let job = talkers(&redis, &[]);
-    // A second TERM must reach the job like the first.
     for signal in ["TERM", "INT", "QUIT", "TERM"] {
         job.send(format!("SIG{signal}").parse().unwrap());
-        let mut told = [job.stdout_line(), job.stdout_line()];
-        told.sort();
-        assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
+        let mut heard = [job.stdout_line(), job.stdout_line()];
+        heard.sort();
+        assert_eq!(heard, [format!("child {signal}"), format!("command {signal}")]);
     }
     // If a signal had reached the job twice, the job would have printed it again before USR1.
     job.send(Signal::SIGUSR1);
@@ -50,9 +48,9 @@ fn hup_usr1_usr2_winch_and_cont_reach_the_command_alone() {
         assert_eq!(job.stdout_line(), format!("command {signal}"));
     }
     job.send(Signal::SIGTERM);
-    let mut told = [job.stdout_line(), job.stdout_line()];
-    told.sort();
-    assert_eq!(told, ["child TERM", "command TERM"], "and nothing before");
+    let mut heard = [job.stdout_line(), job.stdout_line()];
+    heard.sort();
+    assert_eq!(heard, ["child TERM", "command TERM"], "and nothing before");
 }
 
 #[test]
@@ -70,7 +68,7 @@ fn a_reload_does_not_kill_what_a_script_is_doing() {
     assert!(alive(sleep));
     job.send(Signal::SIGTERM);
     assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
-    eventually(SOON, "the sleep is gone too", || !alive(sleep));
+    eventually(SOON, "the sleep has ended, too", || !alive(sleep));
 }
 
 #[test]
@@ -89,7 +87,6 @@ fn signals_ignored_at_the_start_stay_ignored() {
         job.send(Signal::SIGUSR1);
         job.prints("usr1");
         assert!(!job.has_ended());
-        // Other signals still work.
         let other = if signal == Signal::SIGTERM { Signal::SIGINT } else { Signal::SIGTERM };
         job.send(other);
         assert_eq!(job.wait(SOON), Ended::Signal(other as i32));
@@ -151,7 +148,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
 #[test]
 fn kill_after_is_what_timeout_does_with_k() {
     let redis = Redis::start();
-    // Standard error goes to /dev/null: the shell may report there that its child was killed.
+    // The shell may report on standard error that its child was killed.
     let deaf = "exec 2>/dev/null; trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
@@ -164,7 +161,7 @@ fn kill_after_is_what_timeout_does_with_k() {
         job.finish();
         assert!(!redis.exists("redlock:backup"));
     }
-    // Only TERM, INT and QUIT start the countdown to SIGKILL. HUP does not.
+    // Only TERM, INT and QUIT start the countdown to SIGKILL.
     let script = "trap 'echo hup' HUP; echo ready; while read line; do echo line; exit 4; done";
     let test = run(&redis, ["--kill-after", "0", "--", "bash", "-c", script]);
     let (job, mut writer) = test.status(4).ready_to_read();
@@ -209,10 +206,10 @@ fn a_kill_after_that_is_longer_than_the_lease_ends_with_it() {
     let watched = Watched::new(&job.job());
     proxy.set(Mode::BlackHole);
     job.prints("term");
-    let told = std::time::Instant::now();
+    let asked = std::time::Instant::now();
     assert!(watched.all_end(SOON) && redis.exists("redlock:backup"), "it outlived its lease");
     // The default would be half a second. The lease has room for 1.47 s.
-    assert!(told.elapsed() > ms(1_000), "{:?}", told.elapsed());
+    assert!(asked.elapsed() > ms(1_000), "{:?}", asked.elapsed());
     job.wait(SOON);
     proxy.set(Mode::Cut);
     job.finish();
@@ -234,7 +231,6 @@ fn signal_is_what_asks_the_job_to_stop() {
         };
         test.arg(&script).status(124).stderr(stopped).stdout(when("each says it once", said)).spawn()
     });
-    // The message about a lost lease names it.
     let lost = "redlock: lost \"backup\": <any>; sent SIGINT to the job, SIGKILL follows in <duration>\n\
                 redlock: lost \"backup\": <any>; job stopped\n";
     let test = redlock(&redis, format!("run -q backup {options} INT -- sh -c"))
@@ -259,7 +255,7 @@ fn signal_is_what_asks_the_job_to_stop() {
 #[test]
 fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     let redis = Redis::start();
-    // Standard error goes to /dev/null: the shell may report there that its child was terminated.
+    // The shell may report on standard error that its child was terminated.
     let script = "exec 2>/dev/null; trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "6s", "--", "sh", "-c", script]);
     let (job, writer) = test.status(7).ready_to_read();
@@ -308,9 +304,9 @@ fn each_signal_goes_where_the_manual_says(job: &Running, redlock: u32, is_proces
     }
     for signal in row("Passed on to the whole job") {
         send_number(redlock, signal);
-        let mut told = [job.stdout_line(), job.stdout_line()];
-        told.sort();
-        assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
+        let mut heard = [job.stdout_line(), job.stdout_line()];
+        heard.sort();
+        assert_eq!(heard, [format!("child {signal}"), format!("command {signal}")]);
     }
     // What process 1 cannot catch does nothing to it, except SIGKILL and SIGSTOP from outside of its namespace.
     let harmless = if is_process_1 { [32, 33] } else { [libc::SIGSTOP; 2] };

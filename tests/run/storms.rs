@@ -6,23 +6,22 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A shell and `size` sleepers. All ignore SIGTERM, SIGINT and SIGQUIT. Each sleeper has a session of its own.
+/// A shell and `size` sleepers, each with a session of its own. All ignore SIGTERM, SIGINT and SIGQUIT.
 fn crowd(size: usize) -> String {
     format!(
         "trap '' TERM INT QUIT; n=0; while [ $n -lt {size} ]; do setsid sleep 1000 & n=$((n+1)); done; echo ready; wait"
     )
 }
 
-/// All processes of the crowd, once they are there.
+/// All processes of the crowd, once they exist.
 #[track_caller]
 fn members(job: &Running, size: usize) -> Watched {
     job.prints("ready");
     let keeper = job.keeper();
-    eventually(SOON, "all are there", || descendants(keeper).len() == size + 1);
+    eventually(SOON, "all exist", || descendants(keeper).len() == size + 1);
     Watched::new(&descendants(keeper))
 }
 
-/// Sends `signal` to redlock as long as `body` runs.
 fn in_a_storm<T>(pid: u32, signal: Signal, body: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -17,12 +17,10 @@ const CTRL_Z: &str = "\x1a";
 const CTRL_BACKSLASH: &str = "\x1c";
 const ESCAPE: &str = "\x1b";
 
-/// A call of redlock, to be typed.
 fn run(arguments: &str) -> String {
     format!("redlock run -q --name backup {arguments}")
 }
 
-/// The pid of the redlock in this terminal.
 #[track_caller]
 fn redlock_pid(terminal: &Terminal) -> u32 {
     let find = || {
@@ -33,21 +31,20 @@ fn redlock_pid(terminal: &Terminal) -> u32 {
     find().unwrap()
 }
 
-/// Checks that the terminal soon has no process but the shell, and that the lock is free then.
+/// The terminal soon has no process but the shell, and the lock is free then.
 #[track_caller]
 fn nothing_left(terminal: &Terminal, redis: &Redis) {
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
     assert!(!redis.exists("redlock:backup"));
 }
 
-/// Enters a line, and waits until its job says that it is ready.
 #[track_caller]
 fn starts(terminal: &Terminal, line: &str) {
     terminal.enters(line);
     terminal.shows("ready\r\n");
 }
 
-/// Checks that the shell has its terminal back, that the last command ended with this status, and that nothing is left.
+/// The shell has its terminal back, the last command ended with this status, and nothing is left.
 #[track_caller]
 fn ends_as(terminal: &Terminal, status: i32, redis: &Redis) {
     terminal.prompts();
@@ -101,17 +98,15 @@ fn ctrl_c_and_ctrl_backslash_end_the_job_as_without_redlock() {
 }
 
 #[test]
-fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
+fn ctrl_c_ends_the_script_and_the_loop_that_encloses_redlock() {
     let redis = Redis::start();
     let inner = run("-- sh -c 'echo rea\"\"dy; exec sleep 1000'");
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        // The interactive shell itself runs a loop.
         starts(&terminal, &format!("for i in 1 2 3; do {inner}; echo ne''xt; done"));
         terminal.types(CTRL_C);
         let rest = terminal.prompts();
         assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
         nothing_left(&terminal, &redis);
-        // A script calls redlock twice.
         for shell in ["sh", "bash"] {
             let script = format!("{inner}; echo ne\"\"xt; {inner}").replace('\'', "'\\''");
             starts(&terminal, &format!("{shell} -c '{script}'"));
@@ -175,12 +170,11 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
     for _ in 0..2 {
         terminal.types(CTRL_Z);
         terminal.prompts();
-        // Waits until the next renewal is overdue.
         eventually(SOON, "late", || redis.pttl("redlock:backup") < 3_900);
         terminal.enters("fg");
         eventually(SOON, "renewed", || redis.pttl("redlock:backup") > 5_000);
-        // redlock must read the answer to the renewal before Ctrl-Z stops redlock. Otherwise, at the next fg, the last
-        // renewal that redlock knows would be 4 s old.
+        // redlock must read the answer to the renewal before Ctrl-Z stops it. Otherwise, at the next fg, the last
+        // renewal that it knows would be 4 s old.
         eventually(SOON, "the answer is read", || redis.pttl("redlock:backup") < 5_700);
     }
     assert_eq!(redis.get("redlock:backup"), token);
@@ -212,7 +206,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
     // The job is an interactive shell: it takes the terminal, and with readline it changes the terminal's settings. A
-    // signal kills the job, and redlock then dies by the same signal. So the outer shell restores the settings.
+    // signal kills the job, and redlock then dies by the same signal, so the outer shell restores the settings.
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
         terminal.enters(&format!("PS1='in''{number}> ' {}", run("-- bash --norc --noprofile -i")));
         terminal.shows(&format!("in{number}> "));
@@ -234,12 +228,11 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.enters(&format!("PS1='in''3> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in3> ");
     send(redlock_pid(&terminal), Signal::SIGKILL);
-    // Waits for the end of the inner shell, which might read the next keys.
+    // The inner shell might read the next keys.
     eventually(SOON, "nobody is left", || terminal.others().is_empty());
     terminal.prompts();
     assert_eq!(terminal.status(), 137);
     redis.command(&["DEL", "redlock:backup"]);
-    // The inner shell ends by itself.
     terminal.enters(&format!("PS1='in''4> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in4> ");
     terminal.enters("exit 9");
@@ -407,7 +400,7 @@ fn the_timer_of_the_keeper_counts_time_asleep() {
     terminal.prompts();
 }
 
-/// The two ends of a terminal. No other program has the first end: when the test drops it, the terminal goes away.
+/// The two ends of a terminal. No other program has the first end: when the test drops it, the terminal hangs up.
 #[track_caller]
 fn terminal_of_its_own() -> (PtyMaster, File) {
     let keys = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
@@ -425,7 +418,7 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
         let script = format!("sleep 1000 & (setsid sleep 1000 &); echo ready; {stop}sleep 1000; echo not told");
         let test = redlock(&redis, "run -q backup -- sh -c").arg(&script);
         let job = test.at_terminal(screen).signal(Signal::SIGHUP).ready();
-        eventually(SOON, "the whole tree is there", || job.job().len() == if stop.is_empty() { 4 } else { 3 });
+        eventually(SOON, "the whole tree exists", || job.job().len() == if stop.is_empty() { 4 } else { 3 });
         let tree = Watched::new(&job.job());
         drop(keys);
         assert!(tree.all_end(SOON), "the job lives on");
@@ -444,7 +437,7 @@ fn a_process_that_stops_at_the_moment_at_which_its_terminal_goes_away_ends() {
         let (keys, screen) = terminal_of_its_own();
         let test = redlock(&redis, "run -q backup -- sh -c").arg(script).at_terminal(screen).signal(Signal::SIGHUP);
         let (job, pipe) = test.ready_to_read();
-        eventually(SOON, "the whole tree is there", || job.job().len() == 61);
+        eventually(SOON, "the whole tree exists", || job.job().len() == 61);
         let tree = Watched::new(&job.job());
         drop(keys);
         std::thread::sleep(Duration::from_micros(rand(3_000)));

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 #[test]
 fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
     let redis = Redis::start();
-    // This test cannot put the machine to sleep. Instead, the test stops redlock, the keeper and the job. Another test
-    // shows that the keeper's timer goes on while the machine sleeps.
+    // This test cannot put the machine to sleep, and stops redlock, the keeper and the job instead. Another test shows
+    // that the keeper's timer goes on while the machine sleeps.
     let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
     let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let test = test.args(["--", "bash", "-c", script]).status(76);
@@ -26,7 +26,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
         send(pid, Signal::SIGSTOP);
     }
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
-    // The keeper is continued last: if it were first, it could stop the job before the job is continued.
+    // The keeper is continued last, because it could otherwise stop the job before the job is continued.
     all.sort_by_key(|&pid| pid == keeper);
     for &pid in &all {
         send(pid, Signal::SIGCONT);
@@ -39,7 +39,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
 #[test]
 fn a_command_that_would_start_too_late_is_not_started() {
     let redis = Redis::start();
-    // The answer takes longer than a quarter of the ttl. When the answer comes, the first renewal would be due.
+    // The answer takes longer than a quarter of the ttl: when it comes, the first renewal would be due.
     let proxy = Proxy::new(&redis, Mode::Delay(ms(110)));
     crate::support::teach_scripts(&redis);
     let test = redlock(&proxy, "run -q backup --ttl 500ms");

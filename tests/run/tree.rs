@@ -16,18 +16,18 @@ const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its 
 /// The shell and its four sleepers.
 const MEMBERS: usize = 5;
 
-/// All processes of the job, once they are there.
+/// All processes of the job, once they exist.
 #[track_caller]
 fn members(job: &Running) -> Vec<u32> {
     job.prints("ready");
-    eventually(SOON, "the whole tree is there", || job.job().len() == MEMBERS);
+    eventually(SOON, "the whole tree exists", || job.job().len() == MEMBERS);
     job.job()
 }
 
-/// Waits until no process with this tag is left, for `deadline` at most. Three looks in a row must find none: a single
-/// look may miss a process between fork and exec.
+/// Waits until no process with this tag is left, for `deadline` at most. Three looks in a row must find none, because a
+/// single one may miss a process between fork and exec.
 #[track_caller]
-fn all_gone(tag: &str, deadline: Duration) {
+fn all_end(tag: &str, deadline: Duration) {
     let start = Instant::now();
     let mut empty = 0;
     while empty < 3 {
@@ -50,7 +50,7 @@ fn the_whole_tree_dies_with_a_deleted_lease() {
     redis.command(&["DEL", "redlock:backup"]);
     assert!(tree.all_end(SOON));
     job.finish();
-    all_gone(&tag, ms(0));
+    all_end(&tag, ms(0));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
         let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
         assert!(tree.all_end(SOON));
         job.finish();
-        all_gone(&tag, ms(0));
+        all_end(&tag, ms(0));
         assert!(!redis.exists("redlock:backup"), "released");
     }
 }
@@ -72,13 +72,13 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
 #[test]
 fn a_forest_that_keeps_forking_dies_too() {
     let redis = Redis::start();
-    // The command's background processes leave their parent, group and session; most of these processes end soon.
+    // The command's background processes leave their parent, group and session, and most of them end soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
     let test = run(&redis, ["--ttl", "20s", "--kill-after", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
     let job = test.status(124).stdout(any()).stderr(at_last(message(["(--max-run)"]))).spawn();
     let tag = job.tag().to_owned();
     job.finish();
-    all_gone(&tag, ms(0));
+    all_end(&tag, ms(0));
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn a_process_that_leaves_its_group_at_the_moment_of_the_signal_gets_it() {
         let test = run(&redis, ["-q", "--", "sh", "-c", script]).signal(Signal::SIGTERM);
         let tag = test.tag().to_owned();
         let (job, pipe) = test.ready_to_read();
-        eventually(SOON, "all are there", || job.job().len() == 61);
+        eventually(SOON, "all exist", || job.job().len() == 61);
         job.send(Signal::SIGTERM);
         std::thread::sleep(Duration::from_micros(rand(1_500)));
         drop(pipe);
         job.finish();
-        all_gone(&tag, SOON);
+        all_end(&tag, SOON);
     }
 }
 
@@ -142,11 +142,11 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     let tag = job.tag().to_owned();
     redis.command(&["DEL", "redlock:backup"]);
     job.finish();
-    all_gone(&tag, ms(0));
+    all_end(&tag, ms(0));
 }
 
-/// Starts redlock, and kills it after `delay`. Expects that soon no process is left. If `complete`, the delay begins
-/// when the whole job is there, and the lock must still be held afterwards.
+/// Starts redlock, and kills it after `delay`. Soon no process may be left. If `complete`, the delay begins when the
+/// whole job exists, and the lock must still be held afterwards.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
@@ -159,7 +159,7 @@ fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
         std::hint::spin_loop();
     }
     job.send(Signal::SIGKILL);
-    all_gone(job.tag(), SOON);
+    all_end(job.tag(), SOON);
     assert!(job.output_closes(SOON), "somebody has its output open");
     job.wait(SOON);
     if complete {
@@ -209,7 +209,7 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
         let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
         let mut job = test.spawn();
         job.wait(SOON);
-        all_gone(job.tag(), SOON);
+        all_end(job.tag(), SOON);
         assert!(redis.pttl(&format!("redlock:{lock}")) > 10_000);
     });
 }
@@ -223,12 +223,12 @@ fn without_its_keeper_the_job_is_killed_and_the_status_is_69() {
     send(job.keeper(), Signal::SIGKILL);
     assert!(tree.all_end(SOON));
     job.finish();
-    all_gone(&tag, ms(0));
+    all_end(&tag, ms(0));
     assert!(!redis.exists("redlock:backup"), "released after the job");
 }
 
 #[test]
-fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keeper_killed_is_told_of() {
+fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keeper_killed_is_reported() {
     let redis = Redis::start();
     let test = run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", TREE]).status(76);
     let job = test.stderr(message(["lost \"backup\"", "after the lease could expire"])).spawn();
@@ -244,7 +244,7 @@ fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keepe
 }
 
 #[test]
-fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_given_back() {
+fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_released() {
     let redis = Redis::start();
     let token = crate::support::acquire(&redis, "backup");
     let waiter =
@@ -276,7 +276,7 @@ fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
 #[test]
 fn children_that_redlock_had_before_are_not_of_the_job() {
     let redis = Redis::start();
-    // The shell starts a child, and then becomes redlock: redlock does not know of this child.
+    // The shell starts a child, and then becomes redlock, which does not know of this child.
     let script =
         "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
     let mut job = Test::sh(&redis, script).status(124).stderr(message(["(--max-run)"])).spawn();
