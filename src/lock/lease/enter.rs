@@ -1,4 +1,9 @@
 //! Re-enters a lease: adds one more hold, with a token of its own.
+//!
+//! Holds are a set of ids, not a count, so a repeated request changes nothing. The token of a hold is the lease's
+//! token, a dot, the hold's id. An extension by a hold outlives the hold. A renewal enters no hold, since it may be
+//! executed after the release. A node that has forgotten the hold says so, and `renew.rs::restore` enters the hold
+//! again, in order.
 
 use crate::error::{Error, NotOurs};
 use crate::lock::lease::traces::{Traces, UNDO_TIMEOUT};

@@ -1,4 +1,12 @@
 //! The ways in which leases share a lock.
+//!
+//! * **Slots.** A single node grants the first free slot (`take.lua::free_from`). **Invariant: over several nodes each
+//!   try has one token and one slot.** The client draws a slot, and asks all nodes for this slot. If the slot is taken,
+//!   the nodes name free slots (`take.lua::free_slots`), and the next try asks at once for a slot that most nodes name
+//!   (`attempt.rs::free_on_most`). If one token asked for two slots, a slot would be given twice: 12 (`PlaceOfToken`).
+//! * **Fencing.** Each slot has a counter. A shared lease takes the lock's counter as it is, and raises only nodes that
+//!   are behind. The next writer adds 1. A node that has lost its counter answers 0 to a reader, and the client ignores
+//!   the 0. The client's clock counts only if fewer than q nodes grant with a counter: 15 (`QuorumCounts`).
 
 use serde::{Serialize, Serializer};
 

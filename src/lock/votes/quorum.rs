@@ -1,4 +1,13 @@
 //! The arithmetic of the Redlock algorithm: quorum, drift, validity, decision. Pure: no clock, no I/O.
+//!
+//! All nodes are asked at once. `quorum.rs::Tally` decides once q nodes have said yes, or fewer than q still can. A
+//! node's grant counts until dᵢ = the moment of sending + ttl − drift (1 % of the ttl and 2 ms: `quorum.rs::drift`).
+//! **The lease is valid until V, the q-th largest dᵢ** (`quorum.rs::validity`). The server sets the expiry after the
+//! moment of sending, so q nodes have the key until V, and a rival gets N − q < q nodes at most. `mod.rs::Backing`
+//! keeps dᵢ for each node: a failed renewal shortens no lease. An answer after V does not count. **Invariant:** each
+//! try has a token of its own, so a late answer is never taken for that of another try. A try without a quorum is
+//! undone on every node that may have granted the try: at once, or by the next request (`traces.rs::Traces` keeps a
+//! list).
 
 use std::time::Duration;
 

@@ -1,9 +1,53 @@
 //! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
+//! A number with a word, 12 (`Clocks`), is a result of the models (tests/model): without the clause `Clocks`, a search
+//! finds a fault after 12 steps.
+//!
 //! A node *backs* a lease while the node keeps the key. A node that has restarted empty backs the lease while the
 //! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause of the rule is
 //! needed: if one clause is left out, a search (tests/model) finds two holders, a lease that comes back after `release
 //! --force`, or a lease without a quorum.
+//!
+//! A restarted node may have forgotten leases. With N > 1 such a node is *quarantined* (`quarantine.rs::Quarantine`)
+//! for `--quarantine` (by default the ttl, but at least 30 s, and at least each ttl that a node shows). A quarantined
+//! node grants nothing, and has no vote on a lock that it does not know (`ask.rs::may_have_forgotten`). The same is
+//! true of a node that hides its uptime. With N = 1 there is no quarantine unless the option is given.
+//!
+//! The holder gives the lease again to a node that has lost it. `recreate.rs::judge` judges all answers to a round of
+//! renewals. This table is for a node that says *gone*. d is the node's dᵢ, and *void* if it no longer counts. A node
+//! whose run_id differs from that of its last confirmation has restarted, and is *another run*:
+//!
+//! | the node is | d has not passed | d has passed, or there is none |
+//! | --- | --- | --- |
+//! | another run, quarantined (or N = 1) | re-create at once, on that run; d stays | void; nothing while quarantined |
+//! | another run, not quarantined | void; re-create if q others confirm in this round | the same |
+//! | the same run | void; never re-create: deleted on purpose | void; re-create if q others confirm, not quarantined |
+//! | an unknown run (INFO refused) | void; re-create if q others confirm, not quarantined | the same |
+//!
+//! If a node says *another has it*, d is void; if d had not passed, that node never gets the lease again. If any node
+//! says *revoked*, nothing is re-created. If a node does not answer, its d stays. If fewer than q nodes have a d that
+//! has not passed, the lease is lost. `recreate.lua` ignores the queue and the reservation, and raises the counter to
+//! the lease's fencing token. If any of these clauses is left out, the models find a fault:
+//!
+//! | clause | without it | found |
+//! | --- | --- | --- |
+//! | a quarantined node has no vote | the node votes again, for a rival | two holders, 5 (`Quarantine`) |
+//! | at once only if d has not passed | a rival's lease is forgotten | two holders, 17 (`NotPassed`), 19 (`PassedByNow`) |
+//! | not on a quarantined node that never confirmed | the node may back a rival | two holders, 16 (`NotWhileQuarantined`) |
+//! | the request names the run | the request arrives after the next restart | two holders, 16 (`RunInRequest`) |
+//! | N = 1: refused if F has grown | a later holder has come and gone | the lease is back, 9 (`CounterInScript`) |
+//! | q others must confirm | a lease deleted by `--force` returns, node by node | the lease is back, 15 (`ByOthers`) |
+//! | … with `--quarantine 0` too | a deleted lease returns, after restarts | the lease is back, 12 (`StillQuarantined`) |
+//! | the same run, d not passed: never again | a deleted lease returns | the lease is back, 19 (`ForTheRestOfTheLease`) |
+//! | *another has it*, d not passed: never | a deleted lease returns | the lease is back, 28 (`AnotherAfterRemoval`) |
+//! | a confirmation brings the run_id | a deletion is taken for a restart | the lease is back, 15 (`RunOfConfirmation`) |
+//! | *gone* and *another has it* void d | votes that are lost count | no quorum, 6 (`VoidByGone`), 9 (`VoidByAnother`) |
+//! | answers after V count for nothing | a lease that has ended is valid again | no quorum, 6 (`InTime`) |
+//!
+//! **The only server restarts empty.** The holder finds its connection closed, and tries to connect every 100 ms
+//! (`mod.rs::RECONNECT`). Then it renews at once, hears *gone* from another run, and re-creates the lease. Waiters keep
+//! the lock reserved for the holder. A newcomer that asks before the holder and all waiters gets the lock: the holder
+//! then hears *another has it*, a loss. Both have the lock until the first job is dead. `--quarantine` closes this gap.
 
 use crate::lock::votes::quorum::{quorum, validity};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! A second implementation of the table of re-creation in ARCHITECTURE.md, beside lock/votes/recreate.rs, of which a
-//! search can leave out a clause.
+//! A second implementation of the table of re-creation at the head of lock/votes/recreate.rs, of which a search can
+//! leave out a clause.
 
 use super::super::recreate::{Backing, Judgement, NodeReport, Round};
 use super::Without;
