@@ -181,11 +181,13 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         redis.command(&["ACL", "SETUSER", "locks", &format!("~*\u{1f}{part}")]);
     }
     let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");
-    redlock(url.as_str(), "run -q backup -- true").run();
+    let unwritten = || message(["the log of \"backup\" could not be written: "]);
+    redlock(url.as_str(), "run -q backup -- true").stderr(unwritten()).run();
     let token = acquire(url.as_str(), "backup");
     redlock(url.as_str(), "status backup").stdout(any()).run();
     redlock(url.as_str(), "run -q backup --wait 50ms -- true").turned_away().run();
-    release(url.as_str(), "backup", &token);
+    let released = format!("release -q backup --token {token}");
+    redlock(url.as_str(), released).stderr(unwritten()).run();
     // Calls that need the log fail, and say why.
     redlock(&redis, "run -q backup -- true").run();
     for asks in ["log", "log backup", "status --format prometheus", "run --once-per 1h backup -- true"] {
@@ -202,7 +204,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         redis.command(&[&["DEL"], &keys.each_ref().map(String::as_str)[..]].concat());
         redlock(&redis, "run -q backup -- true").run();
         redis.command(&["SET", &part("backup", name), "x"]);
-        redlock(&redis, "run -q backup -- true").run();
+        redlock(&redis, "run -q backup -- true").stderr(unwritten()).run();
         redlock(&redis, "status backup").stdout(any()).run();
         let delete = format!("redis-cli unlink $'{{redlock:backup}}:\\x1f{name}'");
         let unread = || message(["\"backup\"", "wrong type; delete it: ", &delete]);
