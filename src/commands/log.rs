@@ -67,11 +67,6 @@ fn say_all_unseen<R>(
     RunListing { unseen, started, .. }: &RunListing<R>,
     common: &Common,
 ) -> Result<(), Error> {
-    let names = unseen.iter().filter(|_| !common.quiet && common.format != Format::Json);
-    block_on(async {
-        for name in names {
-            say_unseen(locks, prefix, name, started).await;
-        }
-        Ok(())
-    })
+    let mut names = unseen.iter().filter(|_| !common.quiet && common.format != Format::Json);
+    names.try_for_each(|name| block_on(say_unseen(locks, prefix, name, started)))
 }

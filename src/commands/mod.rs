@@ -223,10 +223,16 @@ fn warn_of_default(settings: &Settings) {
 
 /// Says that no server knows a lock of this name, and a name that is like it: it is probably misspelt. `started`: see
 /// [`Memory::started`].
-async fn say_unseen(locks: &mut Locks, prefix: &str, name: &str, started: &Option<(String, Duration)>) {
+async fn say_unseen(
+    locks: &mut Locks,
+    prefix: &str,
+    name: &str,
+    started: &Option<(String, Duration)>,
+) -> Result<(), Error> {
     let near = locks.near(prefix, name).await.map_or_else(String::new, |near| format!("; {}", did_you_mean(&near)));
     let started = just_started(started);
     say(&format!("no lock {name:?} is known on {}{started}{near}", locks.where_they_are()));
+    Ok(())
 }
 
 fn did_you_mean(near: &str) -> String {

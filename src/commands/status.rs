@@ -57,7 +57,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         _ => output::show_all(output::locks(&rows, is_json, None))?,
     }
     for (name, started) in unseen.iter().filter(|_| !is_json) {
-        block_on(async { Ok::<_, Error>(say_unseen(&mut locks, &settings.prefix, name, started).await) })?;
+        block_on(say_unseen(&mut locks, &settings.prefix, name, started))?;
     }
     Ok(exit)
 }

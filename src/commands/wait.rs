@@ -37,7 +37,7 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
             && common.format != Format::Json
             && let Some(memory) = lock.unseen().await
         {
-            say_unseen(&mut lock.locks, &settings.prefix, name, &memory.started).await;
+            say_unseen(&mut lock.locks, &settings.prefix, name, &memory.started).await?;
         }
         Ok::<_, Error>(())
     })?;
