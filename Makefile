@@ -12,7 +12,7 @@ HOMEPAGE := $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 MAINTAINER := $(shell sed -n 's/^authors = \["\(.*\)"\]/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build help demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man picture keep-release clean deps
+.PHONY: build help demo test model chaos fuzz mutants margins check-page lint bench load install uninstall dist deb rpm release check-packages reproducible man picture keep-release clean deps
 
 # Messages of panics name no directory of this machine. cargo does not get SOURCE_DATE_EPOCH: no crate contains the time, and `make dist`,
 # which sets the variable, would build the crates with C code again after `make build`, which does not.
@@ -101,6 +101,11 @@ mutants: deps ## break the program in COUNT places, and see which tests notice
 # MARGIN_ROUNDS=200 tries each case 200 times, INTERRUPT_ROUNDS=1000 interrupts 1,000 calls.
 margins: deps ## measure what a slow or busy machine cannot keep
 	$(CARGO) test --locked --test main -- --nocapture --test-threads=1 alone::
+
+# Opens the page of `log --format html` in headless Chromium, on a phone, a laptop and a wide screen, light, dark and printed (tests/page.rs).
+# The pictures are in target/page.
+check-page: deps ## look at the page of log in a browser
+	$(CARGO) test --locked --test main -- --ignored page::
 
 lint: ## run rustfmt and clippy
 	$(CARGO) fmt --check
@@ -254,6 +259,7 @@ NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share
     dpkg-deb:dpkg rpmbuild:rpm rpm:rpm perl:perl-base less:less vi:vim-tiny strace:strace
 demo bench load: NEEDS = $(DEMO_NEEDS)
 mutants: NEEDS += patch:patch
+check-page: NEEDS = $(DEMO_NEEDS) chromium:chromium
 deb: NEEDS = dpkg-deb:dpkg
 rpm: NEEDS = rpmbuild:rpm
 picture: NEEDS = $(DEMO_NEEDS) ip:iproute2 script:bsdutils unshare:util-linux

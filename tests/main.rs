@@ -133,6 +133,9 @@ mod docs {
     mod shells;
 }
 
+/// The page of `log --format html`, in a browser; `make check-page` runs it.
+mod page;
+
 /// Tests that need the machine for themselves; most of them measure delays. `make margins` runs them one at a time.
 mod alone {
     mod demo;

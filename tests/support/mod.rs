@@ -1,6 +1,7 @@
 //! The tools of the tests: real servers, calls that fail the test at any unexpected output, proxies that misbehave,
 //! waits with a deadline. They know the form that all messages of redlock have, and the words of a few messages.
 
+mod browser;
 mod chance;
 mod cluster;
 mod command;
@@ -27,6 +28,7 @@ mod sentinel;
 mod slow;
 mod tls;
 
+pub(crate) use browser::Browser;
 pub(crate) use chance::Chance;
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test, redlock};
