@@ -138,13 +138,14 @@ picture: build deps ## draw docs/picture.svg
 install: ## install what make has built below PREFIX (/usr/local)
 	@[ -x $(BINARY) ] || { echo "There is no $(BINARY) to install yet: run make, then make install." >&2; exit 1; }
 	$(INSTALL) -d $(DEST)/bin $(DEST)/share/man/man1 $(DEST)/share/bash-completion/completions \
-	    $(DESTDIR)$(ZSH_COMPLETIONS) $(DEST)/share/fish/vendor_completions.d $(DEST)/share/doc/redlock
+	    $(DESTDIR)$(ZSH_COMPLETIONS) $(DEST)/share/fish/vendor_completions.d $(DEST)/share/doc/redlock/docs
 	$(INSTALL) -m 755 $(BINARY) $(DEST)/bin/redlock
 	$(INSTALL) -m 644 man/*.1 $(DEST)/share/man/man1
 	$(INSTALL) -m 644 completions/redlock.bash $(DEST)/share/bash-completion/completions/redlock
 	$(INSTALL) -m 644 completions/_redlock $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	$(INSTALL) -m 644 completions/redlock.fish $(DEST)/share/fish/vendor_completions.d/redlock.fish
 	$(INSTALL) -m 644 LICENSE README.md CHANGELOG.md man/package/redlock.conf $(DEST)/share/doc/redlock
+	$(INSTALL) -m 644 docs/* $(DEST)/share/doc/redlock/docs
 
 uninstall: ## remove what make install has installed
 	rm -f $(DEST)/bin/redlock $(addprefix $(DEST)/share/,$(patsubst man/%,man/man1/%,$(wildcard man/*.1)) \

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &StopArgs, common: &Common) -> anyhow::Result<Exit> {
     // A misspelt name is free, too.
     if !opened && stopped.now.is_unseen() && !is_json && !common.quiet {
         let started = &stopped.now.memory.started;
-        block_on(async { Ok::<_, Error>(say_unseen(&mut lock.locks, &settings.prefix, name, started).await) })?;
+        block_on(say_unseen(&mut lock.locks, &settings.prefix, name, started))?;
     }
     Ok(Exit::DONE)
 }

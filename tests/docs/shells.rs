@@ -9,7 +9,7 @@ const CTRL_A: &str = "\x01";
 
 /// Pairs of a typed line and the words of this line after TAB: each word stands in `<>`.
 const COMPLETED: [(&str, &str); 48] = [
-    ("redlock st", "<redlock><status>"),
+    ("redlock stat", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
     // TAB completes the names of locks, but only where the subcommand takes one.
     ("redlock status bac", "<redlock><status><backup:db1>"),
@@ -28,7 +28,7 @@ const COMPLETED: [(&str, &str); 48] = [
     ("redlock release x my", "<redlock><release><x><my>"),
     ("redlock doctor ba", "<redlock><doctor><ba>"),
     // Behind `help`, TAB completes subcommands, but no names of locks.
-    ("redlock help st", "<redlock><help><status>"),
+    ("redlock help stat", "<redlock><help><status>"),
     ("redlock help ba", "<redlock><help><ba>"),
     // TAB completes options and their values, but only those that the subcommand accepts.
     ("redlock run x --on-l", "<redlock><run><x><--on-lost>"),
