@@ -26,9 +26,9 @@ fn the_documented_script_ends_well_also_when_it_releases_by_itself() {
         ";
     let earlier = "redlock release deploy --token \"$token\" && trap - EXIT
         echo three";
-    let manual = include_str!("../../man/src/redlock-acquire.man");
+    let page = include_str!("../../docs/scripts.md");
     for line in idiom.lines().take(2).chain(earlier.lines().take(1)) {
-        assert!(manual.lines().any(|said| said == line.trim()), "the manual does not say: {line}");
+        assert!(page.lines().any(|said| said == line.trim()), "docs/scripts.md does not say: {line}");
     }
     for shell in ["dash", "bash"] {
         for (end, lines) in [("", "one\ntwo\n"), (earlier, "one\ntwo\nthree\n")] {
