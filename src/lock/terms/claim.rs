@@ -10,8 +10,8 @@
 
 use serde::{Serialize, Serializer};
 
-/// The claim of a lease on its lock. An exclusive lease holds the lock alone. Shared leases can hold the lock together.
-/// Different slots can hold the lock together if their limits are equal. `fits` in line.lua decides this.
+/// How a lease claims its lock. An exclusive lease holds it alone. Shared leases hold it together, and so do different
+/// slots of the same limit. `fits` in line.lua decides this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]
@@ -40,7 +40,7 @@ impl Claim {
         }
     }
 
-    /// The first letter of a waiter's name: it tells the scripts the claim. Empty for an exclusive claim.
+    /// The first letter of a waiter's name, by which the scripts know the claim; empty for an exclusive one.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",
@@ -49,7 +49,6 @@ impl Claim {
         }
     }
 
-    /// The number of slots if the claim is a slot, else none.
     pub(crate) fn limit(self) -> Option<u32> {
         match self {
             Claim::Slots(limit) => Some(limit),

@@ -10,17 +10,14 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// A holder of a lock, from the lock's key and the owner record. For a lock of another library only the token and the
-/// rest of the lease are known.
+/// Read from the lock's key and the owner record. Of another library's lock only the token and the lease are known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The token of the lease. The token of another library may be any bytes, of any length: this field has the first
-    /// 128 bytes, or for a revocation all bytes.
+    /// Another library's token may be any bytes, of any length: this has the first 128, or for a revocation all.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
     pub(crate) claim: Claim,
-    /// The holder's slot, if the lock has slots.
     pub(crate) slot: Option<u32>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
@@ -34,13 +31,13 @@ pub(crate) struct Holder {
     /// The ttl with which the lease was taken.
     #[serde(rename = "ttl_ms", serialize_with = "ms")]
     pub(crate) ttl: Option<Duration>,
-    /// The time left of the lease. None if the lease never expires, or if the time is not known.
+    /// None if the lease never expires, or if the time that is left is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
     /// The ttl that renewals ask for; zero if nothing renews the lease, none if that is not known.
     #[serde(rename = "renewal_ms", serialize_with = "ms")]
     pub(crate) renewal: Option<Duration>,
-    /// The name of the lease's revoker: `deploy@web-3`.
+    /// Who revoked the lease: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
     /// True if the run has `--once-per`.
@@ -51,14 +48,13 @@ pub(crate) struct Holder {
     pub(in crate::lock) has_label: bool,
 }
 
-/// The obstacle to a take.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Obstacle {
     Leases(Leases),
-    /// The key has a type that no lock has. The field is the key's remaining time; none if the key never expires.
+    /// The key has a type that no lock has, and expires after this time; none if it never expires.
     OtherType(Option<Duration>),
-    /// The lock has room, but is reserved: for a waiter, or for the holder that had the lock before a restart. The
-    /// field is the rest of the reservation; none if the rest is not known.
+    /// The lock has room, but is reserved for this time (none: not known): for a waiter, or for the holder that held it
+    /// before a restart.
     Reserved(Option<Duration>),
     /// Nobody gets the lock: this user (`root@ops`) has closed it, for this long.
     Closed(String, Duration),
@@ -69,12 +65,11 @@ pub(crate) enum Obstacle {
 /// The leases on a lock, at least one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    /// The holders that the nodes named: all holders of the lock, or some of many.
+    /// Those that the nodes named: all, or some of many.
     pub(crate) holders: Vec<Holder>,
-    /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until the first of all leases runs out, unless that lease is extended. None if the node did not tell
-    /// this time: in this case only the ends of the leases in `holders` are known.
+    /// The time until the first of all leases runs out, unless it is extended. None if the node did not report it: then
+    /// only the ends of the leases in `holders` are known.
     pub(in crate::lock) next: Option<Duration>,
 }
 
@@ -136,7 +131,7 @@ impl Holder {
         self.owner.host.is_some()
     }
 
-    /// True if nothing renews the lease that could stop a job: it is another library's, or of a plain `acquire`.
+    /// True if nothing that could stop a job renews the lease: it is another library's, or of a plain `acquire`.
     pub(crate) fn cannot_be_stopped(&self) -> bool {
         !self.has_record() || self.renewal == Some(Duration::ZERO)
     }
@@ -151,7 +146,6 @@ impl Holder {
         self.owner.who(false).unwrap_or_else(|| self.to_string())
     }
 
-    /// True if the holder's token begins with this text.
     pub(crate) fn begins_with(&self, text: &str) -> bool {
         self.token.starts_with(text.as_bytes())
     }
@@ -162,13 +156,11 @@ impl Holder {
         std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
     }
 
-    /// The larger of the lease's ttl and its rest; zero if neither is known.
     pub(crate) fn longest(&self) -> Duration {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 
-    /// One holder from `same`, the answers of several nodes about the holder's lease. The lease lasts for as long as
-    /// `needed` nodes have it.
+    /// One holder from `same`, what several nodes say about its lease, which lasts as long as `needed` nodes have it.
     pub(in crate::lock) fn agreed(same: &[&Holder], needed: usize) -> Holder {
         // The record with the highest fencing token is the newest.
         let best =
@@ -181,15 +173,15 @@ impl Holder {
 }
 
 impl Obstacle {
-    /// Reads the holders of a lock that is not free, or another obstacle.
+    /// The holders of a lock that is not free, or a key of another type.
     pub(in crate::lock) fn read(answer: &Reply) -> Obstacle {
-        let told = answer.get("holders").items();
-        if let Some(other) = told.iter().find(|holder| holder.has("type")) {
+        let listed = answer.get("holders").items();
+        if let Some(other) = listed.iter().find(|holder| holder.has("type")) {
             return Obstacle::OtherType(other.get("left").as_time());
         }
         let mut holders: Vec<Holder> = Vec::new();
-        for holder in told.iter().map(Holder::read) {
-            // A holder may be in the answer twice: as one of the first holders, and as the holder named in the request.
+        for holder in listed.iter().map(Holder::read) {
+            // A holder may be in the answer twice: as one of the first, and as the one named in the request.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }
@@ -198,13 +190,12 @@ impl Obstacle {
         Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }
 
-    /// The closure that this answer tells; None if the lock is open. `left`: the field with the time until it opens.
+    /// The closure that this answer reports; none if the lock is open. `left`: the field with the time until it opens.
     pub(in crate::lock) fn closed(answer: &Reply, left: &str) -> Option<Obstacle> {
         let by = answer.get("closed").as_text()?.chars().take(100).collect();
         Some(Obstacle::Closed(by, answer.get(left).as_time()?))
     }
 
-    /// The named holders; empty for another obstacle.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
             Obstacle::Leases(leases) => &leases.holders,
@@ -212,8 +203,7 @@ impl Obstacle {
         }
     }
 
-    /// True if leases of these tokens block a waiter. On a lock with slots, all leases must be of these tokens. On any
-    /// other lock, one lease of these tokens suffices.
+    /// True if leases of these tokens block a waiter: with slots if all leases are theirs, otherwise if one is.
     pub(in crate::lock) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
@@ -235,8 +225,7 @@ impl Obstacle {
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
-    /// The time until the obstacle may end, unless a lease is extended. None if the obstacle never ends, or if its end
-    /// is not known.
+    /// The time until the obstacle may end, unless a lease is extended. None if it never ends, or if that is not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
             Obstacle::Leases(Leases { holders, next, .. }) => {
@@ -248,8 +237,7 @@ impl Obstacle {
         }
     }
 
-    /// True if two nodes show the same obstacle. If both show leases, one common lease suffices. Otherwise both must
-    /// show the same kind of obstacle.
+    /// True if two nodes show the same obstacle: a common lease, or the same kind of another obstacle.
     fn is(&self, other: &Obstacle) -> bool {
         match (self, other) {
             (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {
@@ -288,7 +276,7 @@ pub(in crate::lock) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Resu
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
-/// A date in UTC; null if there is no time, or if the time is too large for a date.
+/// A date in UTC; null without a time, or if it is too large for a date.
 pub(in crate::lock) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }

@@ -5,17 +5,15 @@ use crate::sys;
 use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease, a run, or a position in line. A field is none if the fact is not known. No field has the job's
-/// arguments, which may hold secrets.
+/// A field is none if the fact is not known. No field has the job's arguments, which may hold secrets.
 ///
 /// A fact is about the process `pid`, which need not be redlock. To add a fact, change these places. [`Owner::local`]
-/// gives the fact a value, since a script fails if an argument is missing; an unknown fact is an empty text. [`Owner::add_to`] sends the fact, grant.lua
-/// writes it (for recreate.lua, too), `Holder::read`, `Waiter::read` and `Run::read` read it. `Holder::agreed` takes the fact from the newest record.
-/// [`Owner::who`], error.rs, output/mod.rs and output/ show the fact.
+/// gives it a value, because a script fails if an argument is missing; an unknown fact is an empty text.
+/// [`Owner::add_to`] sends it, grant.lua writes it (for recreate.lua, too), and `Holder::read`, `Waiter::read` and
+/// `Run::read` read it. `Holder::agreed` takes it from the newest record. [`Owner::who`], error.rs and output/ show it.
 ///
-/// A fact that changes with renewals needs more. `Lease::args` sends the fact (each hold has its own `Lease`).
-/// extend.lua writes the fact by pcall, since a lack of memory must not cost a lease. extend.lua may use only commands
-/// that users have allowed already.
+/// A fact that changes with renewals needs more. `Lease::args` sends it (each hold has its own `Lease`). extend.lua
+/// writes it by pcall, because a lack of memory must not cost a lease, and uses only commands that users already allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,
@@ -25,7 +23,6 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner for a process of this user on this machine.
     pub(crate) fn local(pid: u32, label: String) -> Owner {
         Owner {
             host: Some(sys::host::name()),
@@ -35,7 +32,6 @@ impl Owner {
         }
     }
 
-    /// Adds the facts about the owner to the arguments of a script.
     pub(in crate::lock) fn add_to(&self, args: Args) -> Args {
         let Owner { host, pid, user, label } = self;
         args.with_some("host", host.as_ref())

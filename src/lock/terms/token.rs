@@ -6,30 +6,26 @@ use crate::text::SHOWN_OF_TOKEN;
 /// The token of a hold is the lease's token, this mark, and the hold's id: `HOLD_DIGITS` hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// If a token ends with this character, the release of the lease leaves a note. Without the note, the guard could take
-/// the release for a loss, and stop the script. The memory of runs is not enough: it may be off, or may fail.
+/// If a token ends with this character, the release of the lease leaves a note. Without it, the guard could take the
+/// release for a loss, and stop the script. The history of runs is not enough, because it may be off, or may fail.
 const NOTED: char = 'n';
 
 /// Identifies the hold that took the lock.
 pub(in crate::lock) const BASE: &str = "base";
 
-/// A token that no lease has had before.
 pub(in crate::lock) fn new_token() -> String {
     uuid().simple().to_string()
 }
 
-/// The token of a lease that one process renews and another releases: the release leaves a note for the process that
-/// renews.
+/// For a lease that one process renews and another releases: the release leaves a note for the first.
 pub(in crate::lock) fn new_noted() -> String {
     format!("{}{NOTED}", new_token())
 }
 
-/// True if the release of this lease leaves a note.
 pub(in crate::lock) fn is_noted(stem: &str) -> bool {
     stem.len() > 32 && stem.ends_with(NOTED)
 }
 
-/// A random id, which no other hold of the lease has.
 pub(in crate::lock) fn new_hold() -> String {
     new_token()[..HOLD_DIGITS].to_owned()
 }

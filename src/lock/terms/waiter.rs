@@ -1,5 +1,4 @@
-//! The waiters of a lock. A waiter's name in the queue contains the facts about the waiter's owner. No other key has
-//! these facts.
+//! The waiters of a lock. A waiter's name in the queue contains the facts about its owner, which are in no other key.
 
 use crate::lock::terms::claim::Claim;
 use crate::lock::terms::holder::ms;
@@ -10,16 +9,15 @@ use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A waiter in line. A field is none if neither the waiter's name nor the server tells its value.
+/// A field is none if neither the waiter's name nor the server reports it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
-    /// The waiter's name in the queue.
     #[serde(skip)]
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since the waiter came. The waiter's ticket tells when the waiter came (µs): by the server's clock if
-    /// there is a single node, else by the waiter's clock.
+    /// The time since the waiter came. Its ticket has the moment (µs): by the server's clock if there is a single node,
+    /// else by the waiter's.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// True if the waiter can be called; false if it is dead or cut off.
@@ -27,7 +25,7 @@ pub(crate) struct Waiter {
 }
 
 /// A new, unique name for the queue: the letter of the claim, a random identity, host, pid, user and label. The scripts
-/// read the letter only.
+/// read only the letter.
 pub(in crate::lock) fn new_name(claim: Claim, owner: &Owner) -> String {
     let part =
         |text: &Option<String>, most| -> String { text.iter().flat_map(|text| text.chars()).take(most).collect() };
@@ -45,14 +43,14 @@ impl Waiter {
             let waiter = Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
             Waiter { listening: listening.count(at).map(|count| count > 0), ..waiter }
         };
-        let told = answer.get("waiters").items().chunks_exact(2).enumerate();
-        answer.has("waiters").then(|| told.map(read).collect())
+        let pairs = answer.get("waiters").items().chunks_exact(2).enumerate();
+        answer.has("waiters").then(|| pairs.map(read).collect())
     }
 
-    /// True if the waiter listens on any of these nodes. None if no node knows whether the waiter listens. Else false.
+    /// Whether the waiter listens on any of these nodes; none if no node knows.
     pub(in crate::lock) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
-        let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
-        told.filter_map(|waiter| waiter.listening).max()
+        let same = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
+        same.filter_map(|waiter| waiter.listening).max()
     }
 
     fn read(name: &str, ticket: Option<&str>, now: Option<Duration>) -> Waiter {
