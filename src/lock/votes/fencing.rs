@@ -1,31 +1,28 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). The fencing token of a
-//! lease is the largest counter among the nodes that granted the lease. The client uses the fencing token once the
-//! counters of q nodes have reached it. The client raises a smaller counter to the fencing token, if the node still has
-//! the lease. The quorums of two leases share a node. On the shared node, the counter had reached the first lease's
-//! fencing token before the node granted the second lease. So the second lease's fencing token is larger.
+//! lease is the largest counter among the nodes that granted it. The client uses it once the counters of q nodes have
+//! reached it, and raises a smaller counter if the node still has the lease. The quorums of two leases share a node,
+//! whose counter had reached the first lease's fencing token before it granted the second lease. So the second lease's
+//! fencing token is larger.
 //!
-//! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, and the
-//! client ignores the 0. If q granting nodes have a counter, at least one of these nodes knows the last writer's
-//! counter. If fewer granting nodes have a counter, the client's clock counts too: the clock is nearly always larger
-//! than any writer's counter.
+//! A shared lease adds nothing to the counter. Over several nodes, a node that has lost its counter answers 0, which
+//! the client ignores. If q granting nodes have a counter, at least one of them knows the last writer's. If fewer have
+//! one, the client's clock counts, too: it is nearly always larger than any writer's counter.
 
 use crate::lock::votes::quorum::quorum;
 
-/// The fencing token of a granted lease, and the nodes whose counters must be raised before the fencing token is used.
+/// The fencing token of a granted lease, and the nodes whose counters must be raised before it is used.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FenceVote {
-    /// The fencing token of the lease.
     pub token: u64,
-    /// The nodes that granted the lease, and whose counters are smaller than the fencing token.
+    /// The granting nodes whose counters are smaller than the fencing token.
     pub behind: Vec<usize>,
-    /// The number of nodes in `behind` whose counters have to be raised. It does not matter which of these nodes.
+    /// How many of the counters in `behind` have to be raised, no matter which.
     pub needed: usize,
 }
 
-/// Finds the fencing token. `grants`: each node that granted the lease, and its counter (0: the node has none).
-/// `clock`: the client's clock, in ms since 1970.
+/// `grants`: the nodes that granted the lease, and their counters (0: none). `clock`: the client's, in ms since 1970.
 pub fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();

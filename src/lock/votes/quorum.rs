@@ -29,8 +29,8 @@ pub fn less_drift(ttl: Duration) -> Duration {
 
 /// The end of validity: the q-th largest of the nodes' deadlines. None if fewer than q nodes have a deadline.
 ///
-/// Each node keeps the holder's key until the node's deadline at least. So a quorum has the key until the end of
-/// validity, and a rival can get only the other nodes, which are fewer than q.
+/// Each node keeps the holder's key until its deadline at least. So a quorum has the key until the end of validity, and
+/// a rival can get only the other nodes, which are fewer than q.
 pub fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }
@@ -41,7 +41,7 @@ pub fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
     values.get(needed - 1).copied()
 }
 
-/// The q-th smallest of the nodes' values. If fewer than q nodes answered, the largest value. None if no node answered.
+/// The q-th smallest value; if fewer than q nodes answered, the largest; none if no node answered.
 pub fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option<T> {
     answers.sort_unstable();
     answers.get(quorum(nodes) - 1).or(answers.last()).copied()
@@ -56,10 +56,8 @@ pub struct Tally {
     pub no: usize,
 }
 
-/// The conclusion from a [`Tally`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A quorum said yes.
     Yes,
     /// No quorum can say yes any more.
     No,

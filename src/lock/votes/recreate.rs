@@ -1,19 +1,18 @@
-//! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
+//! The rule by which a holder re-creates its lease on nodes that have lost it. Pure: no clock, no I/O.
 //!
 //! A number with a word, 12 (`Clocks`), is a result of the models (tests/model): without the clause `Clocks`, a search
 //! finds a fault after 12 steps.
 //!
-//! A node *backs* a lease while the node keeps the key. A node that has restarted empty backs the lease while the
-//! node's quarantine keeps rivals out. The lease is valid for as long as q nodes back it. Every clause of the rule is
-//! needed: if one clause is left out, a search (tests/model) finds two holders, a lease that comes back after `release
-//! --force`, or a lease without a quorum.
+//! A node *backs* a lease while it keeps the key. A node that has restarted empty backs the lease while its quarantine
+//! keeps rivals out. The lease is valid for as long as q nodes back it. Every clause of the rule is needed: without it
+//! a search (tests/model) finds two holders, a lease that comes back after `release --force`, or no quorum.
 //!
 //! A restarted node may have forgotten leases. With N > 1 such a node is *quarantined* (`quarantine.rs::Quarantine`)
 //! for `--quarantine` (by default the ttl, but at least 30 s, and at least each ttl that a node shows). A quarantined
 //! node grants nothing, and has no vote on a lock that it does not know (`ask.rs::may_have_forgotten`). The same is
 //! true of a node that hides its uptime. With N = 1 there is no quarantine unless the option is given.
 //!
-//! The holder gives the lease again to a node that has lost it. `recreate.rs::judge` judges all answers to a round of
+//! The holder re-creates the lease on a node that has lost it. `recreate.rs::judge` judges all answers to a round of
 //! renewals. This table is for a node that says *gone*. d is the node's dᵢ, and *void* if it no longer counts. A node
 //! whose run_id differs from that of its last confirmation has restarted, and is *another run*:
 //!
@@ -55,27 +54,27 @@ use serde::{Deserialize, Serialize};
 /// The answer of one node in a round of renewal. `run` is the node's run_id, none if INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeReport<T, R> {
-    /// The lease is there, and was extended: the node backs it until `until`.
+    /// The lease exists, and was extended: the node backs it until `until`.
     Confirmed { until: T, run: Option<R> },
-    /// The lease is gone, and no other lease is in its way. `quarantined`: the node is in quarantine.
+    /// The lease is lost, and no other lease is in its way.
     Gone { run: Option<R>, quarantined: bool },
-    /// Another holder has the lock on the node. Or the lease is over: a later grant or `release --force` has ended it.
+    /// Another holder holds the lock on the node, or a later grant or `release --force` has ended the lease.
     Another,
-    /// The lease is there, and was revoked.
+    /// The lease exists, and was revoked.
     Revoked,
     /// The node failed, timed out, or gave an answer that says nothing about the lease.
     Silent,
 }
 
-/// The holder's knowledge of one node.
+/// What the holder knows of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backing<T, R> {
-    /// The node is sure to back the lease until this time, which follows from its last confirmation. None if the node
-    /// does not back the lease.
+    /// Until this time, which follows from its last confirmation, the node is sure to back the lease; none if it does
+    /// not.
     pub until: Option<T>,
     /// The server's run_id at its last confirmation; none if INFO is refused.
     pub run: Option<R>,
-    /// True if the key was deleted on purpose: this node never gets the lease again.
+    /// The key was deleted on purpose: the lease is never re-created on this node.
     pub removed: bool,
 }
 
@@ -85,7 +84,6 @@ impl<T, R> Default for Backing<T, R> {
     }
 }
 
-/// The moments of a round of renewal.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<T> {
     pub sent: T,
@@ -93,16 +91,14 @@ pub struct Round<T> {
     pub now: T,
 }
 
-/// The conclusions from a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement<R> {
-    /// The nodes on which to create the lease again, and the run_id of each.
+    /// The nodes on which to re-create the lease, and the run_id of each.
     pub recreate: Vec<(usize, Option<R>)>,
     /// True if fewer than q nodes back the lease, or its validity is over.
     pub lost: bool,
 }
 
-/// The end of validity: the q-th largest `until` of the nodes. None if fewer than q nodes back the lease.
 pub fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
     validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
@@ -111,9 +107,9 @@ fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
 
-/// Records that a node has extended or re-created the lease. The node backs the lease until `until`: the moment of
-/// sending + ttl − drift. `run`: the run_id in the node's answer; None: INFO is refused. Returns false if the validity
-/// had ended before the answer came. Such an answer does not count, and the node's key must be deleted.
+/// Records that a node has extended or re-created the lease, and backs it until `until`: the moment of sending + ttl −
+/// drift. `run` is the run_id in its answer, none if INFO is refused. Returns false if the validity had ended before
+/// the answer came: then it does not count, and the node's key must be deleted.
 pub fn confirm<T: Ord + Copy, R>(nodes: &mut [Backing<T, R>], node: usize, until: T, run: Option<R>, now: T) -> bool {
     let counts = is_valid(nodes, now);
     if counts {
@@ -133,7 +129,7 @@ pub fn judge<T: Ord + Copy, R: Clone + PartialEq>(
         return Judgement { recreate: Vec::new(), lost: true };
     }
     // `forgot`: nodes that restarted, forgot the lease, and have let in no rival. `missed`: other nodes without the
-    // lease. The nodes in `missed` get the lease only if q nodes confirm it.
+    // lease, which get it only if q nodes confirm it.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;
@@ -158,10 +154,10 @@ pub fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // No rival got the lock. Before the restart, the key kept rivals out. After the restart, the quarantine
-                // keeps rivals out. (A single node has no quarantine by default. There the counter tells whether a
-                // rival got the lock.) The node must back the lease until now. Otherwise the key may have expired
-                // before the restart, and then the node may have granted a rival's lease.
+                // No rival got the lock: before the restart the key kept rivals out, and after it the quarantine. (A
+                // single node has no quarantine by default; there the counter shows whether a rival got the lock.) The
+                // node must back the lease until now, because otherwise the key may have expired before the restart,
+                // and the node may have granted a rival's lease.
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_created_again_once_a_node_says_revoked() {
+    fn nothing_is_recreated_once_a_node_says_revoked() {
         let (judgement, _) = judged(&[gone(Some(2), true), HERE, HERE, HERE, NodeReport::Revoked]);
         assert_eq!((judgement.recreate, judgement.lost), (vec![], false));
     }
