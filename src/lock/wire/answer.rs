@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde::de::value::{Error as NotAWord, StrDeserializer};
 use std::time::Duration;
 
-/// The outcome of a script: the word in its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::lock) enum Outcome {
@@ -20,30 +19,28 @@ pub(in crate::lock) enum Outcome {
     Taken,
     /// The request and the holders differ about slots: only one side has slots, or the numbers of slots differ.
     OtherClaim,
-    /// The node is in quarantine: it may have forgotten a lease. The node shows either no lease, or only members beside
-    /// which the request's claim fits.
+    /// The node is in quarantine: it may have forgotten a lease. It shows no lease, or only members beside which the
+    /// request's claim fits.
     Quarantined,
-    /// Somebody has closed the lock.
     Closed,
     /// With `once_per`: a recent run has succeeded.
     Ran,
     /// With `tries`: as many runs have begun.
     Tried,
-    /// The run counts for `tries`.
     Counted,
     /// With `newest`: a larger number has come.
     Superseded,
-    /// The named lease is gone, and no other lease is in its way.
+    /// The named lease is lost, and no other lease is in its way.
     Gone,
-    /// The named lease is gone, and others have the lock. The answer to a re-entry may mean instead that the lease was
-    /// revoked. The answer to a deletion of the number of `--newest` means instead that the lock is not free.
+    /// The named lease is lost, and others hold the lock. To a re-entry this may mean instead that the lease was
+    /// revoked, and to a deletion of the number of `--newest` that the lock is not free.
     Other,
-    /// The lease is there, and was extended, entered or created again.
+    /// The lease exists, and was extended, entered or re-created.
     Extended,
     Revoked,
     /// The named hold was released, or the node has forgotten it.
     NoHold,
-    /// Re-creation only: the server has restarted since it said that the lease is gone.
+    /// Re-creation only: the server has restarted since it said that the lease is lost.
     Restarted,
     /// The node's counter is larger than the fencing token of the lease.
     Higher,
@@ -51,36 +48,34 @@ pub(in crate::lock) enum Outcome {
     Raised,
     Released,
     StillHeld,
-    /// The answer tells the newest hold.
     Newest,
     /// The answer lists the members' tokens that begin with the text in the request.
     Found,
     /// Revocation only: the key is of another type, or the lease's holder cannot be told to stop.
     Foreign,
-    /// The lock is free, and the script has deleted the lock's number of `--newest`, or all that is remembered.
+    /// The lock is free, and the script has deleted its number of `--newest`, or its whole history.
     Forgot,
     Done,
 }
 
-/// The answer of a script; by default the answer for a free lock. `fields` has the whole answer, to be read by name.
+/// By default, the answer for a free lock. `fields` has the whole answer, to be read by name.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lock) struct Answer {
     pub(in crate::lock) outcome: Outcome,
-    /// The obstacle that the answer names: holders, a key of another type, or the reservation. None if there is none.
+    /// The obstacle that the answer names.
     pub(in crate::lock) by: Option<Obstacle>,
-    /// The longest ttl or remaining time of any lease that the node shows. Zero if the node shows no lease.
+    /// The longest ttl or remaining time of any lease that the node shows; zero without a lease.
     pub(super) longest: Duration,
-    /// The time since the start of the server, to the second. None if the answer has no field `node`, or if the server
-    /// refuses INFO.
+    /// The time since the start of the server, in whole seconds. None without the field `node`, or if INFO is refused.
     pub(in crate::lock) uptime: Option<Duration>,
-    /// The server's run_id, which changes with each restart. None in the same cases as `uptime`.
+    /// Changes with each restart of the server. None in the same cases as `uptime`.
     pub(in crate::lock) run_id: Option<String>,
     pub(in crate::lock) fields: Reply,
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock. Two kinds of leases do not count: a lease that the node has just
-    /// granted, and members beside which the request's claim fits.
+    /// True if the node shows no lease on the lock, apart from one that it has just granted, and from members beside
+    /// which the request's claim fits.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,
@@ -88,7 +83,6 @@ impl Answer {
         )
     }
 
-    /// The field of this name; nil if there is none.
     pub(in crate::lock) fn get(&self, name: &str) -> &Reply {
         self.fields.get(name)
     }
@@ -97,13 +91,12 @@ impl Answer {
         self.get(name).as_text()
     }
 
-    /// The number in this field; zero if the field is missing, or has no number.
+    /// Zero if the field is missing, or has no number.
     pub(in crate::lock) fn count(&self, name: &str) -> u64 {
         self.get(name).as_count().unwrap_or(0)
     }
 
-    /// The fencing token of the lease, as this node tells it. Zero for a lease of another library. Zero also for a
-    /// shared lease, if the node has no counter.
+    /// The lease's fencing token. Zero for another library's lease, and for a shared one if the node has no counter.
     pub(in crate::lock) fn fence(&self) -> u64 {
         self.count("fence")
     }

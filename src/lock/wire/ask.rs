@@ -16,8 +16,8 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes, and waits until `decided` is true of the answers. Then waits a while for the slower nodes
-    /// ([`straggler_wait`]), since every node should carry out the call. Drops the answers of nodes that may have
+    /// Asks all nodes, and waits until `decided` is true of the answers, then a while longer for the slower nodes
+    /// ([`straggler_wait`]), because every node should carry out the call. Drops the answers of nodes that may have
     /// forgotten the lock (quarantine).
     pub(in crate::lock) async fn ask_each(
         &mut self,
@@ -38,19 +38,17 @@ impl Locks {
         self.without_quarantined(answers)
     }
 
-    /// Makes the quarantine cover the leases that the nodes show.
     pub(in crate::lock) fn cover(&mut self, answers: &Answers<Answer>) {
         answers.replies().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
-    /// The answers, without those of nodes that may have forgotten the lock in a restart.
     pub(in crate::lock) fn without_quarantined(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of a node in quarantine that shows no lease. Such a node has started too recently, or does not tell
-    /// when it started. None for any other node.
+    /// The fault of a node in quarantine that shows no lease: it has started too recently, or does not say when it
+    /// started. None for any other node.
     pub(in crate::lock) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -86,20 +84,18 @@ impl Lock {
         self.locks.unanswered(Some(&self.name), answers.faults(), answers.replies().count())
     }
 
-    /// The obstacle with the name of this lock, for messages.
     pub(in crate::lock) fn held_by(&self, by: Obstacle) -> NamedObstacle {
         NamedObstacle::of(&self.name, by)
     }
 
-    /// The error for a lock that the request cannot take because of the obstacle `by`. `waited`: the time in line.
-    /// None: the request did not wait.
+    /// The error for a lock that the request cannot take because of `by`. `waited`: the time in line, none if the
+    /// request did not wait.
     pub(in crate::lock) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
 
-    /// The error for a call that gives up. With `--once-per` the call has nothing to do if a run of its period goes on, or the
-    /// lock is closed.
-    /// `is_first`: true if nobody stood in line before this call; then it is this call that reports the holder.
+    /// The error for a call that gives up. With `--once-per` it has nothing to do if a run of its period goes on, or
+    /// the lock is closed. `is_first`: nobody stood in line before this call, so this call reports the holder.
     pub(in crate::lock) fn gives_up(
         &self,
         by: &Obstacle,
@@ -134,7 +130,7 @@ impl Lock {
     }
 
     /// The error when no quorum has carried out a request about the lease of this token: too few nodes answered, or the
-    /// lease is gone. `is_done`: true for the answer of a node that has carried out the request.
+    /// lease is lost. `is_done`: true for the answer of a node that has carried it out.
     pub(in crate::lock) fn not_done(
         &self,
         token: &str,
@@ -152,24 +148,22 @@ impl Lock {
 
 /// The verdict of a quorum. The methods are here because `redis/` knows nothing of a quorum.
 impl<A> Answers<A> {
-    /// True if so many answers say no that no quorum can say yes. `yes`: true for an answer that says yes. A node that
-    /// failed does not count as a no.
+    /// True if so many answers are not `yes` that no quorum can be. A node that failed does not count as a no.
     pub(in crate::lock) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
         let no = self.count(|answer| !yes(answer));
         Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No
     }
 
-    /// The verdict of the nodes on a question. `yes`: true for an answer that says yes. Any other answer counts as a
-    /// no, and so does a node that failed.
+    /// Any answer that is not `yes` counts as a no, and so does a node that failed.
     pub(in crate::lock) fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
         let yes = self.count(yes);
         Tally { nodes: self.nodes(), yes, no: self.finished() - yes }.verdict()
     }
 }
 
-/// How long to wait for slower nodes once the answers of the others are enough. `start`: when the nodes were asked.
-/// `unhurried`: a node has failed, or a connection had to be opened. In this case the wait is longer: a message about a
-/// failed node should not blame nodes that are merely slow.
+/// How long to wait for slower nodes once the answers of the others are enough. `unhurried`: a node has failed, or a
+/// connection had to be opened. Then the wait is longer, because a message about a failed node should not blame nodes
+/// that are merely slow.
 pub(in crate::lock) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

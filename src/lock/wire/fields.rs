@@ -4,7 +4,6 @@ use crate::redis::Reply;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// The arguments of a script, by name.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lock) struct Args(Vec<Vec<u8>>);
 
@@ -22,12 +21,10 @@ impl Args {
         self.with_some(name, time.into().map(|time| time.as_millis()))
     }
 
-    /// Adds a flag, if it is set.
     pub(in crate::lock) fn flag(self, name: &str, is_so: bool) -> Args {
         self.with_some(name, is_so.then_some(1))
     }
 
-    /// Adds a value that may be any bytes.
     pub(in crate::lock) fn with_bytes(mut self, name: &str, value: &[u8]) -> Args {
         self.0.extend([name.into(), value.into()]);
         self
@@ -46,8 +43,8 @@ impl Reply {
         pair.map_or(&Reply::Nil, |pair| &pair[1])
     }
 
-    /// The uptime (s) and the run_id of the server, from the answer's field `node`. Both are empty if the answer has no
-    /// such field, or if the server refuses INFO.
+    /// The uptime (s) and the run_id of the server, from the field `node`. Both are empty without it, or if INFO is
+    /// refused.
     pub(in crate::lock) fn node(&self) -> (&str, &str) {
         self.get("node").as_text().and_then(|node| node.split_once(' ')).unwrap_or_default()
     }
@@ -61,7 +58,6 @@ impl Reply {
         self.as_count().map(Duration::from_millis)
     }
 
-    /// Reads the number of a slot; none for nil.
     pub(in crate::lock) fn as_small_count(&self) -> Option<u32> {
         self.as_count().and_then(|count| u32::try_from(count).ok())
     }

@@ -8,9 +8,9 @@ use crate::redis::{Call, Script};
 pub(in crate::lock) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock that have fixed names, each with its type. A request lists the lock's own key, then the
-/// first [`NAMED`] of these keys, in the order that the scripts expect. The scripts make the remaining keys from BASE
-/// (keys.lua). A longer request would not fit into the 16 kB that a server reads after its client has gone: see
-/// scripts.rs.
+/// first [`NAMED`] of these keys, in the order that the scripts expect. The scripts make the others from BASE
+/// (keys.lua), because longer requests would not fit into the 16 kB that a server reads after its client has gone
+/// (scripts/mod.rs).
 const PARTS: [(&str, &str); 13] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
@@ -26,12 +26,10 @@ const PARTS: [(&str, &str); 13] = [
     ("visits", "zset"),     // The hosts that came, by the time at which they came.
     (CLOSED, "string"),     // Who closed the lock; it opens when this key expires.
 ];
-/// A request lists this many of [`PARTS`]: the first ones.
 const NAMED: usize = 8;
 
-/// A lock remembers runs if it has this key.
+/// A lock has a history of runs if this key exists.
 pub(in crate::lock) const LOG: &str = "log";
-/// A lock with this key is closed.
 pub(in crate::lock) const CLOSED: &str = "closed";
 
 /// The keys and the channels of one lock. In a Cluster, all of them are in one hash slot.
@@ -59,7 +57,6 @@ impl Keys {
         [self.lock.clone()].into_iter().chain(others).collect()
     }
 
-    /// A call of this script for the lock.
     pub(in crate::lock) fn call(&self, script: &'static Script, args: Args) -> Call {
         Call::new(script, self.all(), args.into_list(), (self.base.clone(), &PARTS))
     }
@@ -69,13 +66,12 @@ impl Keys {
         format!("{}released:{token}", self.base)
     }
 
-    /// The channel on which the waiter `id` is called.
     pub(crate) fn waiter(&self, id: &str) -> String {
         format!("{}w:{id}", self.base)
     }
 }
 
-/// The lock to which this key belongs, if it is one of these `parts` of a lock; none for any other key.
+/// The lock to which this key belongs, if it is one of these `parts` of a lock.
 pub(in crate::lock) fn lock_of(key: &str, parts: &[&str]) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
@@ -107,8 +103,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock are in one hash slot. `key`: the lock's own key. The other keys have the hash tag of
-/// `key`. If `key` has no hash tag, the whole `key` is their hash tag, and a `}` in `key` would end the tag too early.
+/// True if all keys of the lock are in one hash slot. `key` is the lock's own. The others have its hash tag, or else
+/// all of it as theirs, which a `}` would end too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

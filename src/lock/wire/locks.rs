@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::iter::once;
 use std::time::Duration;
 
-/// The nodes that keep locks, and their quarantine.
 #[derive(Debug)]
 pub(crate) struct Locks {
     pub(in crate::lock) nodes: Nodes,
@@ -20,8 +19,8 @@ pub(crate) struct Locks {
 pub(in crate::lock) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
-    /// Makes the locks, and contacts no node yet. Without a `node_timeout`, the timeout is derived from `ttl`. The
-    /// timeout is half the ttl at most. For `quarantine` see [`Quarantine::new`].
+    /// Contacts no node yet. Without a `node_timeout`, it is derived from `ttl`. It is half the ttl at most. For
+    /// `quarantine` see [`Quarantine::new`].
     pub(crate) fn new(
         nodes: &[Address],
         node_timeout: Option<Duration>,
@@ -65,13 +64,12 @@ impl BatchQuery<'_> {
         BatchQuery { locks, faults: BTreeMap::new() }
     }
 
-    /// The error when only `reached` nodes have answered.
     pub(in crate::lock) fn no_quorum(&self, reached: usize) -> Error {
         self.locks.unanswered(None, self.faults.iter().map(|(&node, fault)| (node, fault)), reached)
     }
 
-    /// Asks the nodes about several locks. Returns for each lock the nodes' answers, or an error if too few nodes can
-    /// answer. The error does not name the lock.
+    /// Asks the nodes about several locks. Returns for each lock the nodes' answers, or if too few nodes can answer, an
+    /// error that does not name the lock.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
@@ -87,10 +85,10 @@ impl BatchQuery<'_> {
         if reached < needed {
             return Err(self.no_quorum(reached));
         }
-        let mut told: Vec<_> = answers.into_answers().map(|(node, told)| (node, told.into_iter())).collect();
+        let mut by_node: Vec<_> = answers.into_answers().map(|(node, answers)| (node, answers.into_iter())).collect();
         let of_one = |_| {
             let (mut known, mut unread) = (vec![None; nodes], None);
-            for (node, answers) in &mut told {
+            for (node, answers) in &mut by_node {
                 match answers.next() {
                     Some(Err(fault)) => unread = Some((*node, fault)),
                     answer => known[*node] = answer.and_then(Result::ok),
