@@ -11,7 +11,7 @@ use crate::sys::random::full_jitter;
 use crate::sys::wait::{sleep_until, within};
 use std::time::Duration;
 
-/// If rivals have each got some of the nodes, each rival makes a random pause before its next try. These are the upper
+/// If rivals have each got some of the nodes, each makes a random pause before its next try. These are the upper
 /// bounds, in ms, of the first pause, the second, and so on. If the call's tries have been slow, the bound is three
 /// times the time since the call began, but at most [`RIVALRY_AT_MOST`].
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
@@ -19,8 +19,8 @@ const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
 
 impl Lock {
     /// Re-enters a lease if the request asks for that, else takes the lock, else waits in line for as long as the
-    /// request says. `notify` gets reports while the call waits. `interrupted`: once this future returns an error, the
-    /// call ends with this error. A failed call leaves neither a lease nor a position in line on a node that answers.
+    /// request says. `notify` gets reports while the call waits. Once `interrupted` returns an error, the call ends
+    /// with it. A failed call leaves neither a lease nor a position in line on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`; [`Error::Held`], [`Error::OtherClaim`], [`Error::NotNeeded`], [`Error::Superseded`],
@@ -47,15 +47,14 @@ impl Lock {
         }
     }
 
-    /// The same register, and what has become of its caller, if the nodes tell that soon.
+    /// The same register, and what has become of its caller, if the nodes say so soon.
     async fn fate_of(&mut self, by: Box<Newest>) -> Box<Newest> {
         let known = within(Boot::now() + LONG_UNDO_TIMEOUT, self.inspect(View::NEWEST, None)).await;
         let known = known.and_then(Result::ok).and_then(|status| status.memory.newest);
         known.filter(|known| known.number == by.number).map_or(by, Box::new)
     }
 
-    /// Re-enters a lease, else tries to take the lock, else waits in line. The caller may drop the future at any await.
-    /// After a drop or an error, `traces` lists everything that must be undone.
+    /// The caller may drop the future at any await. After a drop or an error, `traces` lists what must be undone.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -91,8 +90,8 @@ impl Lock {
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
-            // Even the last try, at the end of the wait, has time for an answer. Without this time the message would be
-            // "timed out", and would not say who has the lock.
+            // Even the last try, at the end of the wait, has time for an answer. Otherwise the message would be "timed
+            // out", and would not say who holds the lock.
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Denied(denial) if denial.split && !over.passed() => match rivalry.next() {

@@ -1,8 +1,7 @@
 //! One try to get a lock on all nodes, and the conditions under which the try succeeds. traces.rs undoes failed tries.
 //!
-//! A signal, or the end of the wait, may drop a try at any await, perhaps after the try's requests were sent. After the
-//! drop, the caller calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the
-//! same connections.
+//! A signal, or the end of the wait, may drop a try at any await, perhaps after its requests were sent. The caller then
+//! calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same connections.
 
 use crate::error::{Error, Reason};
 use crate::lock::history::newest::Newest;
@@ -25,20 +24,18 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// If the slot for which a try has asked is taken, another try follows at once. At most this many more tries follow.
+/// If the slot for which a try has asked is taken, another try follows at once, this many at most.
 const AGAIN: u32 = 5;
 
-/// The result of one try.
 pub(in crate::lock) enum Attempt {
     Granted(Box<Lease>),
     /// Others stand in the way: holders, waiters, or rivals that try at the same time.
     Denied(Box<Denial>),
-    /// An error. Examples: too few nodes can answer, a recent run has succeeded, the holders have another claim.
+    /// For example: too few nodes can answer, a recent run has succeeded, the holders have another claim.
     Failure(Error),
 }
 
 impl Attempt {
-    /// A denial in which `split` is true, and no node names an obstacle.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
@@ -51,21 +48,20 @@ pub(in crate::lock) struct Denial {
     pub(in crate::lock) by: Obstacle,
     /// The run_id of the first node that refused; of use only if there is a single node.
     pub(in crate::lock) run_id: Option<String>,
-    /// The time until the lock may become free, unless a lease is extended. None if no node tells this time.
+    /// The time until the lock may become free, unless a lease is extended. None if no node reports it.
     pub(in crate::lock) left: Option<Duration>,
-    /// The number of waiters ahead of this waiter. None if no node has this waiter in line.
+    /// The number of waiters ahead. None if no node has this waiter in line.
     pub(in crate::lock) rank: Option<u64>,
-    /// The ticket of this waiter, which decides the waiter's position in line. None if no node has this waiter in line.
+    /// Decides this waiter's position in line. None if no node has this waiter in line.
     pub(in crate::lock) ticket: Option<String>,
     /// The nodes on which this try has put the waiter into the line.
     pub(in crate::lock) queued: Vec<usize>,
-    /// True if the next try is to follow soon. Either rivals have each got fewer than q nodes, or a node has refused to
-    /// raise its counter.
+    /// The next try follows soon: rivals have each got fewer than q nodes, or a node has refused to raise its counter.
     pub(in crate::lock) split: bool,
 }
 
-/// The lease that a waiter has seen, if there is a single server. If the server restarts empty, the waiter reserves the
-/// lock for the holder of this lease.
+/// The lease that a waiter has seen, if there is a single server. If it restarts empty, the waiter reserves the lock
+/// for the holder of this lease.
 #[derive(Clone, Debug)]
 pub(in crate::lock) struct LastSeenLease {
     pub(in crate::lock) holder: Holder,
@@ -78,9 +74,8 @@ pub(in crate::lock) struct LastSeenLease {
 }
 
 impl Lock {
-    /// One try on all nodes, which waits for answers until `until` at the latest. If the try's slot is taken and other
-    /// slots are free, another try asks for another slot. `seen`: the last lease that this waiter has seen; None: the
-    /// waiter has seen no lease, or there are several nodes.
+    /// One try on all nodes, which waits for answers until `until` at the latest. If its slot is taken and others are
+    /// free, another try asks for another slot. `seen`: the last lease that this waiter has seen, with a single node.
     pub(in crate::lock) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -103,7 +98,6 @@ impl Lock {
         }
     }
 
-    /// A single try, with a token of its own.
     async fn try_once(
         &mut self,
         traces: &mut Traces,
@@ -140,8 +134,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the tokens of the earlier tries that the node still has to undo. Waits as
-    /// long as further answers matter, but not beyond `until`. `is_once`: the call has `--once-per`.
+    /// Sends each node these arguments, and the tokens of the earlier tries that it still has to undo. Waits as long as
+    /// further answers matter, but not beyond `until`. `is_once`: the call has `--once-per`.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -156,18 +150,17 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls.get(node), deadline, patience).await
     }
 
-    /// The answers of the nodes that have a vote.
     fn votes(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
-        // A node that refuses INFO has no vote, since the end of its quarantine is not known.
+        // A node that refuses INFO has no vote, because the end of its quarantine is not known.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
-        // Even a node that has granted the lock may lose its vote here: another node may show a lease that makes the
-        // quarantine longer.
+        // Even a node that has granted the lock may lose its vote here, because another node may show a lease that
+        // makes the quarantine longer.
         self.locks.without_quarantined(known)
     }
 
-    /// The slot for which the next try asks all nodes: `known`, else a random slot. None if the lock has no slots,
-    /// or if a single node chooses the slot.
+    /// The slot for which the next try asks all nodes: `known`, else a random one. None if the lock has no slots, or if
+    /// a single node chooses.
     fn slot_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
         let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
         Some(known.unwrap_or_else(|| below(limit)))
@@ -176,7 +169,7 @@ impl Lock {
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         // All nodes get the same clock, so that they agree on the fencing token at once. Over several nodes a shared
-        // lease sends no clock: its fencing token is the last writer's, and q nodes have this number in their counters.
+        // lease sends no clock: its fencing token is the last writer's, which q nodes have in their counters.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
@@ -246,7 +239,7 @@ impl Lock {
     }
 
     /// Raises the counters of the nodes in `fence.behind` to the fencing token of the lease. `slot`: the slot whose
-    /// counters are raised; None: the lock has no slots. Returns once enough nodes have raised their counters.
+    /// counters are raised; none: the lock has no slots. Returns once enough nodes have raised theirs.
     ///
     /// # Errors
     /// The result of the try, if too few nodes raise their counters.
@@ -297,7 +290,7 @@ impl Lock {
         runs.iter().find_map(same)
     }
 
-    /// Decides between "others have the lock" and "too few nodes can answer".
+    /// Decides between "others hold the lock" and "too few nodes can answer".
     fn why_not(&self, answers: &Answers<Answer>) -> Attempt {
         let nodes = answers.nodes();
         let refusals: Vec<(usize, &Answer)> =
@@ -308,8 +301,8 @@ impl Lock {
             return Attempt::Failure(self.no_quorum(answers));
         }
         let Some((at, votes)) = most_named(&obstacles) else {
-            // No node names an obstacle. Either rivals have each got some of the nodes, or no node has told anything of
-            // the lock.
+            // No node names an obstacle. Either rivals have each got some of the nodes, or none has said anything of
+            // it.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
                 _ => Attempt::split(),
@@ -340,8 +333,7 @@ fn freshly_started<'a>(grants: impl Iterator<Item = &'a Answer>, nodes: usize) -
     if old.len() < quorum(nodes) { fresh.into_iter().flatten().min() } else { None }
 }
 
-/// How long a try waits for further answers after these answers. None: until all nodes have answered. `is_once`: the
-/// call has `--once-per`.
+/// How long a try waits for further answers after these; none: until all nodes have answered.
 fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
     match answers.verdict(is_granted) {
         _ if not_needed(answers).is_some() => Some(Duration::ZERO),
@@ -355,8 +347,7 @@ fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Opt
     }
 }
 
-/// The recent success, or the number of runs, that makes a node refuse this take. None if no node refuses so: the word
-/// of one node is enough.
+/// The recent success, or the number of runs, because of which a node refuses this take. One node is enough.
 fn not_needed(answers: &Answers<Answer>) -> Option<Reason> {
     let refusal = |is: Outcome| answers.replies().find(|take| take.outcome == is);
     if let Some(take) = refusal(Outcome::Ran) {
@@ -369,8 +360,8 @@ fn not_needed(answers: &Answers<Answer>) -> Option<Reason> {
     Some(Reason::Tried { times: take.count("tries"), ago, last })
 }
 
-/// True if the answers explain why no quorum is left: too many nodes refuse because of others, or too many nodes have
-/// failed or are in quarantine.
+/// True if the answers explain why no quorum is left: too many nodes refuse because of others, or too many have failed
+/// or are in quarantine.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Quarantined);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
@@ -386,9 +377,9 @@ fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
-/// How long to wait for slower nodes once a quorum has granted the lock. A lease on more nodes survives the
-/// failure of more nodes. The wait is longer if at least one granting node has a counter of fencing tokens, but fewer
-/// than q nodes have: the slower nodes may have counters.
+/// How long to wait for slower nodes once a quorum has granted the lock, because a lease on more nodes survives the
+/// failure of more nodes. The wait is longer if a granting node has a counter of fencing tokens, but fewer than q nodes
+/// have: the slower nodes may have counters.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -397,15 +388,15 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// The slots for which the next try may ask, if the slot of this try is taken. They are the slots that are free on the
-/// most nodes. Empty if no quorum can grant such a slot.
+/// The slots for which the next try may ask, if the slot of this one is taken: those that are free on the most nodes.
+/// Empty if no quorum can grant one.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> =
         answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();
     free.sort_unstable();
     let slots: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = slots.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
-    // A node that has granted this try names no free slots, but may grant another slot too.
+    // A node that has granted this try names no free slots, but may grant another slot, too.
     let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
     slots.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

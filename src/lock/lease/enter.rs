@@ -18,9 +18,8 @@ use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
-    /// Re-enters a lease if the request asks for that. [`Reenter::Must`] has the token of the lease.
-    /// [`Reenter::IfHeld`] asks for the lease of the innermost ancestor that still holds the lock. Returns None if the
-    /// request asks for no re-entry, or if no ancestor holds the lock.
+    /// Re-enters a lease if the request asks for that. [`Reenter::IfHeld`] asks for the lease of the innermost ancestor
+    /// that still holds the lock. Returns None if the request asks for no re-entry, or if no ancestor holds the lock.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if the token of [`Reenter::Must`] has no lease; [`Error::NoQuorum`].
@@ -43,8 +42,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of the token `ancestor`, and extends the lease for `ttl`; None: for the lease's own ttl.
-    /// Returns None if the lease has ended.
+    /// Re-enters the lease of the token `ancestor`, and extends it for `ttl`, or if that is None for its own ttl.
+    /// Returns None if it has ended.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -60,8 +59,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // The nodes may tell different fencing tokens: one node may have granted the lease late, or the counter of one
-        // node may not have been raised. If they differ, all answers are needed to find the lease's fencing token.
+        // The nodes may report different fencing tokens: one may have granted the lease late, or the counter of one may
+        // not have been raised. If they differ, all answers are needed to find the lease's own.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,
@@ -69,15 +68,15 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of this hold is new, so the release of this hold ends no other hold.
+                // The id of this hold is new, so its release ends no other hold.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
-        // The middle counter is the lease's fencing token: q counters are equal to the token, fewer than q are smaller,
-        // and fewer than q are larger.
+        // The middle counter is the lease's fencing token: q counters are equal to it, fewer than q are smaller, and
+        // fewer than q are larger.
         lease.fencing_token = middle(counters(&answers), self.locks.nodes.len()).unwrap_or_default();
         let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {

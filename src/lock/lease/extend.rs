@@ -9,7 +9,6 @@ use crate::lock::wire::fields::Args;
 use crate::lock::{Lock, scripts};
 use std::time::Duration;
 
-/// The result of extending a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
     /// The time for which the lease is sure to last, from now.
@@ -18,8 +17,7 @@ pub(crate) struct Extension {
 }
 
 impl Lock {
-    /// Extends the lease of `token`, so that the lease lasts for at least `ttl` from now. If `ttl` is None, the lease
-    /// lasts for at least the ttl with which it was taken.
+    /// Extends the lease of `token`, so that it lasts for at least `ttl` from now; None: the ttl of its grant.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].

@@ -1,4 +1,4 @@
-//! Deletes what Redis remembers of a free lock.
+//! Deletes what Redis keeps of a free lock.
 
 use crate::error::Error;
 use crate::lock::votes::quorum::Verdict;

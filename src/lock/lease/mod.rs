@@ -28,52 +28,49 @@ use std::time::Duration;
 /// The default of --ttl. cli/mod.rs has the same value as text.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// After a restart a call with `--newest` is warned for this long: a call with a larger number may have come before the
-/// restart. Older deployments seldom come later than that.
+/// After a restart a call with `--newest` is warned for this long, because a call with a larger number may have come
+/// before the restart. Older deployments seldom come later than that.
 pub(super) const FRESH: Duration = Duration::from_secs(3600);
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// The random identity of the lease. If this process has re-entered the lease, a suffix names this process's hold.
+    /// The random identity of the lease. If this process has re-entered the lease, a suffix names its hold.
     pub(crate) token: String,
-    /// This process's hold: [`token::BASE`], or the id of the hold with which this process entered the lease.
+    /// This process's hold: [`token::BASE`], or the id with which it entered the lease.
     pub(super) hold: String,
-    /// A number larger than the fencing tokens of all earlier leases on the lock or slot. But a shared lease has the
-    /// fencing token of the last writer.
+    /// Larger than the fencing tokens of all earlier leases on the lock or slot; a shared lease has the last writer's.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
     /// The slot of the lease, from zero, if the lock has slots.
     pub(crate) slot: Option<u32>,
-    /// The moment at which this process got the lease.
+    /// When this process got the lease.
     pub(super) since: Boot,
-    /// The number of holds of the lease, this process's included.
+    /// This process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
-    /// What redlock knows of the lease's run, for the lock's memory. None with `--log 0`.
+    /// What redlock knows of the lease's run, for the lock's history. None with `--log 0`.
     pub(super) entry: Option<Entry>,
-    /// For each node, the beginning of the run by the node's own clock (ms since 1970), as its grant answered it.
+    /// For each node, the beginning of the run by its own clock (ms since 1970), from its grant.
     pub(super) began: Vec<Option<u64>>,
     /// True if a success of the job counts for `--once-per`.
     pub(crate) is_once: bool,
     /// True if the run counts for `--tries`.
     pub(super) is_counted: bool,
-    /// True if the call names its label.
     pub(super) has_label: bool,
     /// The caller's number of `--newest`.
     pub(super) newest: Option<u64>,
-    /// With `newest`, at the grant: the time since a node was started, if this was less than [`FRESH`] ago, and no quorum of
+    /// With `newest`, at the grant: the uptime of a node that was started less than [`FRESH`] ago, if no quorum of
     /// other nodes has granted the lease. The node may have forgotten a larger number.
     #[serde(skip)]
     pub(crate) fresh: Option<Duration>,
-    /// What the holder knows of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that did not grant the lease because of a fault, and the faults. No other process gets this list.
+    /// The nodes that did not grant the lease because of a fault. No other process gets this list.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
 
-/// The holder's knowledge of one node. Its field `run` is the server's run_id.
+/// Its field `run` is the server's run_id.
 pub(super) type Backing = recreate::Backing<Boot, String>;
 
 impl Lease {
@@ -100,20 +97,20 @@ impl Lease {
         }
     }
 
-    /// Records that a node has granted the lease, or has let this process enter the lease. `ttl` counts from `sent`,
-    /// the moment at which the request was sent.
+    /// Records that a node has granted the lease, or has let this process enter it. `ttl` counts from `sent`, when the
+    /// request was sent.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
         self.began[node] = by.get("began").as_count();
     }
 
-    /// True if the lease was granted to this process; false if this process re-entered the lease.
+    /// True if the lease was granted to this process, false if this process re-entered it.
     pub(crate) fn is_outermost(&self) -> bool {
         self.hold == token::BASE
     }
 
-    /// The end of validity: until then a quorum of nodes is sure to back the lease. If no quorum backs the lease,
-    /// returns the moment at which the machine was started.
+    /// Until then a quorum of nodes is sure to back the lease. If no quorum does, this is the moment at which the
+    /// machine was started.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
@@ -124,15 +121,15 @@ impl Lease {
     }
 
     /// The beginning of the run by the clock of this node (ms since 1970). A node whose grant was not heard gets the
-    /// middle one of the others: its own clock would tell when a late request is executed, not when the run began.
+    /// middle one of the others, because its own clock would say when a late request is executed, not when it began.
     pub(super) fn began(&self, node: usize) -> Option<u64> {
         let mut known: Vec<u64> = self.began.iter().copied().flatten().collect();
         known.sort_unstable();
         self.began[node].or(known.get(known.len() / 2).copied())
     }
 
-    /// The whole run with its end, for the history of this node: it is enough even for a node that has forgotten
-    /// everything. None if the history notes no run.
+    /// The whole run with its end, for the history of this node: enough even for a node that has forgotten everything.
+    /// None if the history notes no run.
     pub(super) fn ended(&self, node: usize, end: End<'_>) -> Option<String> {
         let mut run = self.entry.clone()?;
         let mut add = |letter: &str, text: Option<String>| _ = text.map(|text| run.insert(letter.to_owned(), text));
@@ -145,8 +142,8 @@ impl Lease {
         Some(run::json(&run))
     }
 
-    /// Adds what a node needs to note the end of the run: the run itself, or that nothing ran (`unused`), and the run_id
-    /// of the node's last confirmation. `end`: None if this process has re-entered the lease.
+    /// Adds what a node needs to note the end of the run: the run itself, or that nothing ran (`unused`), and the
+    /// run_id of its last confirmation. `end`: none if this process has re-entered the lease.
     pub(super) fn add_end_to(&self, args: Args, node: usize, end: Option<End<'_>>) -> Args {
         let Some(end) = end else { return args };
         args.with_some("run_id", self.backing[node].run.as_ref())
@@ -155,7 +152,6 @@ impl Lease {
             .with_some("run", self.ended(node, end))
     }
 
-    /// The arguments that name the lease, its slot and its ttl.
     pub(super) fn args(&self) -> Args {
         Args::default().with("token", self.stem()).with_some("slot", self.slot).time("ttl", self.ttl)
     }

@@ -1,4 +1,4 @@
-//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections. So a
+//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections, so that a
 //! restart at a job's end does no harm: the lock becomes free before the ttl ends, and the job counts as a success.
 
 use crate::error::Error;
@@ -19,13 +19,13 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// redlock repeats a release for at most 5 s, or for one node timeout if the timeout is longer.
+/// A release is repeated for at most 5 s, or for one node timeout if that is longer.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The least pause before a release is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The records of a run's end that fewer than q nodes could write. A field is a text: the first node that failed, and
-/// what this node said. A field is None if q nodes could write the record.
+/// The records of a run's end that fewer than q nodes could write. A text names the first node that failed, and what it
+/// said; none if q nodes could write the record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
     /// The note of a success, for `--once-per`.
@@ -34,7 +34,6 @@ pub(crate) struct Unwritten {
     pub(crate) log: Option<String>,
 }
 
-/// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
     /// The token as the caller gave it.
@@ -50,8 +49,8 @@ struct Release<'a> {
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how the run ended. Returns the number of holds left. Has a
-    /// deadline of its own.
+    /// Releases this process's hold of the lease, and reports how the run ended. Returns the number of holds left. Has
+    /// a deadline of its own.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if too many nodes lacked the lease, [`Error::NoQuorum`] if too few nodes answered.
@@ -68,15 +67,15 @@ impl Lock {
         self.release_by(release).await
     }
 
-    /// Releases one hold of the lease: the hold that `token` names, else the newest. Returns the number of holds left.
-    /// `status`: the exit status of the work under the lease, for the memory; None: the caller tells no status.
+    /// Releases one hold of the lease: the one that `token` names, else the newest. Returns the number of holds left.
+    /// `status`: the exit status of the work under the lease, for the history, if the caller reports one.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
     pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
-            // A node that missed a hold would release an older hold, so all nodes are told which hold to release.
+            // A node that missed a hold would release an older one, so the request to all nodes names the hold.
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
@@ -87,15 +86,14 @@ impl Lock {
         self.release_by(release).await
     }
 
-    /// The request to release a hold that may have been entered.
     pub(super) fn release_call(&self, stem: &str, hold: &str) -> Call {
         self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold))
     }
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // A release to a single node may name no hold. If the lease has several holds, such a release ends no hold, and
-        // the node answers with the newest hold. The next release names this hold.
+        // A release to a single node may name no hold. If the lease has several holds, it ends none, and the node
+        // answers with the newest, which the next release names.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -121,9 +119,9 @@ impl Lock {
         Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
-    /// The first node that could not write a record of the run's end, with the reason. None if a quorum wrote the
-    /// record. `reported`: the answers of the nodes that lacked the lease, and were told the end afterwards. `what`: the
-    /// field of an answer in which a node gives the reason.
+    /// The first node that could not write a record of the run's end, with the reason; none if a quorum wrote it.
+    /// `reported`: the answers of the nodes that lacked the lease, and got the end afterwards. `what`: the field of an
+    /// answer in which a node gives the reason.
     fn unwritten(&self, answers: &Answers<Answer>, reported: &Answers<Answer>, what: &str) -> Option<String> {
         let all = || answers.iter().chain(reported.iter());
         let (node, words) = all().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
@@ -132,8 +130,8 @@ impl Lock {
         (written < self.locks.quorum()).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
-    /// Sends the release to all nodes, and again to each node that fails or does not answer. Stops once the answers
-    /// decide, or the time is over. A node that has forgotten the lease in a restart counts as a node that released it.
+    /// Sends the release to all nodes, and again to each that fails or does not answer, until the answers decide, or
+    /// the time is over. A node that has forgotten the lease in a restart counts as one that released it.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -192,14 +190,15 @@ impl Lock {
             let run = end.map(|end| run::json(&end.fields()));
             return self.call_noted(&scripts::RELEASE, stem, args.with_some("run", run));
         };
-        // If redlock knows already that the lease is lost, the release tells this: a second request might not arrive.
+        // If redlock already knows that the lease is lost, the release says so, because a second request might not
+        // arrive.
         let is_lost = end.is_some_and(|end| end.outcome == Some(RunOutcome::Lost));
         self.call(&scripts::RELEASE, lease.add_end_to(args, node, end).flag("final", is_lost))
     }
 
     /// Reports the end of the run to each node that lacks the lease, and returns the answers. Such a node cannot know
-    /// whether the lease is lost: other nodes may have the lease. `is_lost`: so many nodes lack the lease that no quorum
-    /// had it. If so, and if nodes may have noted a success, all nodes get the report.
+    /// whether the lease is lost, because other nodes may have it. `is_lost`: so many nodes lack the lease that no
+    /// quorum had it. If so, and if nodes may have noted a success, all get the report.
     async fn report_end(
         &mut self,
         release: &Release<'_>,
@@ -224,7 +223,7 @@ impl Lock {
         reported
     }
 
-    /// The newest hold of the lease, by the votes of the nodes; if no node names a hold, the hold that took the lease.
+    /// The newest hold of the lease, by the votes of the nodes; if none names one, the hold that took the lease.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -245,18 +244,18 @@ impl Lock {
 
 impl Release<'_> {
     /// True if the node has carried out the release, or has forgotten the lease. `is_repeated`: the release was sent
-    /// more than once. In this case the node may have carried out an earlier copy than the copy that it answers.
+    /// more than once, so the node may have carried out an earlier copy than the one that it answers.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            // Another process may have released the lease by its token, and told an end. The log keeps this end.
+            // Another process may have released the lease by its token, and reported an end, which the log keeps.
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
     }
 
-    /// True if the node lacks the lease, and nothing in its log shows why: the log was cut, or never had the run. An
-    /// earlier copy of this release may have ended the lease.
+    /// True if the node lacks the lease, and its log does not show why: it was cut, or never had the run. An earlier
+    /// copy of this release may have ended the lease.
     fn may_have_been_done_before(&self, node: usize, answer: &Answer) -> bool {
         !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !self.has_restarted(node, answer)
     }
@@ -279,12 +278,12 @@ fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }
 
-/// True if the node lacks the lease, but its log has the lease's run.
+/// The node lacks the lease, but its log has the lease's run.
 fn knows_run(answer: &Answer) -> bool {
     answer.fields.has("known")
 }
 
-/// True if a release has told the end of the lease's run, and the log has this end.
+/// A release has reported the end of the lease's run, and the log has this end.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }

@@ -1,4 +1,4 @@
-//! One round of renewal: asks all nodes, and gives the lease again to nodes that have forgotten it (`recreate.rs`).
+//! One round of renewal: asks all nodes, and re-creates the lease on nodes that have forgotten it (`recreate.rs`).
 
 use crate::error::now_held_by;
 use crate::lock::history::run;
@@ -22,36 +22,33 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(10))
 }
 
-/// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The end of the wait for answers. After the wait, nodes that have forgotten the lease get the lease again. This
-    /// second part of the try may take as long as the wait.
+    /// The end of the wait for answers. Then the lease is re-created where it was forgotten, which may take as long.
     pub(crate) give_up: Boot,
-    /// After this time without an answer (later in a slow network), a node is asked over another connection too.
+    /// After this time without an answer (later in a slow network), a node is asked over another connection, too.
     pub(crate) pause: Duration,
 }
 
-/// The result of one try to renew.
 #[derive(Debug)]
 pub(crate) enum Renewal {
-    /// A quorum of nodes has extended the lease, or was given the lease again.
+    /// A quorum of nodes has extended the lease, or it was re-created there.
     Confirmed,
     /// No quorum extended the lease in time, and no loss is proven. `faults` has a text for each failing node
-    /// ("10.0.0.1:6379 timed out"). If no node failed, its only text says that too few nodes have the lease. `silent`:
+    /// ("10.0.0.1:6379 timed out"), or if no node failed, one that says that too few nodes have the lease. `silent`:
     /// the failing nodes have merely not answered yet. `soon`: the next try may follow after a shorter pause.
     Unconfirmed { faults: Vec<String>, advice: Option<Cow<'static, str>>, silent: bool, soon: bool },
-    /// When the answers came, the lease could have expired already. So the answers do not count.
+    /// When the answers came, the lease could already have expired, so they do not count.
     TooLate,
-    /// The lease is lost. The text is the reason that a node gives: `it was revoked by …`.
+    /// The text is the reason that a node gives: `it was revoked by …`.
     Lost(String),
-    /// The lease was released by its token: a node has recorded the release.
+    /// The lease was released by its token: a node has recorded it.
     Released,
 }
 
 impl Lock {
-    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the end of validity. A
-    /// node that has forgotten the lease gets the lease again if that is safe (`recreate.rs`).
+    /// Asks all nodes to extend the lease, and re-creates it on a node that has forgotten it, if that is safe
+    /// (`recreate.rs`). `moved` is called as soon as the answers have moved the end of validity.
     ///
     /// May be dropped at any await: all confirmations so far are in the lease.
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
@@ -67,7 +64,7 @@ impl Lock {
         let patience = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, patience, moved).await;
         let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
-        // If no node says why the lease is gone, the lease has merely run out.
+        // If no node says why the lease is lost, it has merely run out.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }
@@ -91,8 +88,7 @@ impl Lock {
         Renewal::Unconfirmed { faults, advice, silent, soon }
     }
 
-    /// Judges the answers of a round together. If the lease is not lost, but the end of its validity has changed, calls
-    /// `moved`.
+    /// Judges the answers of a round together. Calls `moved` if the lease is not lost, but its validity has changed.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -104,7 +100,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // A slow node's answer may belong to a request of an earlier round. If so, `sent` is the time of this request.
+        // A slow node's answer may belong to a request of an earlier round: then `sent` is the time of that request.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
@@ -114,8 +110,7 @@ impl Lock {
         judgement
     }
 
-    /// The report about one node's answer to a renewal, for [`recreate::judge`]. `until`: the moment until which the
-    /// node backs the lease, if the node has extended the lease.
+    /// For [`recreate::judge`]. `until`: the moment until which the node backs the lease, if it has extended it.
     fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
         let run = answer.run_id.clone();
         match answer.outcome {
@@ -129,9 +124,9 @@ impl Lock {
         }
     }
 
-    /// Gives the lease again to each node that the judgement names, if the node has not restarted since its answer.
-    /// If the lease is not lost, enters the hold again on nodes that have forgotten only the hold. Both requests must
-    /// arrive before the release.
+    /// Re-creates the lease on each node that the judgement names, if it has not restarted since its answer. If the
+    /// lease is not lost, enters the hold again on nodes that have forgotten only the hold. Both requests must arrive
+    /// before the release.
     async fn restore(
         &mut self,
         lease: &mut Lease,
@@ -154,8 +149,8 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request that gives the lease again to a node that has forgotten the lease. `run_id`: what the server told; none
-    /// if INFO is refused. If the server has another run_id by now, the node refuses the request.
+    /// `run_id`: what the server reported, none if INFO is refused. If the server has another run_id by now, it
+    /// refuses.
     fn recreate_call(&self, lease: &Lease, node: usize, run_id: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
@@ -173,15 +168,14 @@ impl Lock {
         self.call(&scripts::RECREATE, args).in_order()
     }
 
-    /// The fate of a lost lease, from the most informative answer; none if no answer tells the fate.
+    /// The fate of a lost lease, from the most informative answer; none if no answer reports it.
     fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
         let fates = answers.filter_map(|(node, _, answer)| fate(&self.locks.nodes.name(node), answer));
         fates.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
     }
 }
 
-/// The fate of a lost lease as this node tells it, and a rank: 0 is the most informative fate. None if the node's
-/// answer tells of no loss.
+/// The fate of a lost lease as this node reports it, and a rank: 0 is the most informative. None: no loss.
 fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     Some(match (answer.outcome, &answer.by) {
         (Outcome::Revoked, _) => {
@@ -194,8 +188,8 @@ fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
     })
 }
 
-/// Records which nodes have extended or re-created the lease. Such a node backs the lease for the ttl less drift, from
-/// the moment at which the request was sent. Returns [`Boot::NEVER`]: the caller waits for all answers.
+/// Records which nodes have extended or re-created the lease: they back it for the ttl less drift, from the moment at
+/// which the request was sent. Returns [`Boot::NEVER`], because the caller waits for all answers.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {

@@ -1,8 +1,8 @@
 //! The traces that a try to get a lock may have left on the nodes, and how they are undone.
 //!
-//! A failed try is undone by a request, but this request may be lost with its connection. So redlock remembers the try
-//! for each node until the node confirms the undo. The next request that takes the lock or leaves the line has the
-//! token of the failed try, and undoes this try (take.lua, undo.lua).
+//! A failed try is undone by a request, but this request may be lost with its connection. So redlock keeps the try for
+//! each node until the node confirms the undo. The next request that takes the lock or leaves the line has the token of
+//! the failed try, and undoes it (take.lua, undo.lua).
 
 use crate::lock::wire::answer::{Answer, Outcome};
 use crate::lock::wire::fields::Args;
@@ -15,32 +15,28 @@ use std::time::Duration;
 /// How long redlock waits for nodes that undo a try. A signal has to end redlock within 100 ms. redlock must not close
 /// a connection at once: a server that cannot send the answer to a try does not read the request that undoes the try.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The longest time that redlock waits for nodes to undo a failed try, or to note a run's end. A node that hangs delays
-/// the caller by up to 1 s. After a signal, the longest time is [`UNDO_TIMEOUT`].
+/// The longest wait for nodes to undo a failed try, or to note a run's end: a node that hangs delays the caller by up
+/// to 1 s, or after a signal by up to [`UNDO_TIMEOUT`].
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
-/// The most tries to remember for one node. The limit keeps requests short, since a request has the tokens of all these
-/// tries.
+/// The most tries to keep for one node: a request has the tokens of them all, and should stay short.
 const MOST_EARLIER: usize = 8;
 /// How long [`Lock::step_out`] waits for the answers that it does not need.
 const STEP_OUT: Duration = Duration::from_millis(20);
 
-/// The possible remains of tries on the nodes.
 #[derive(Debug, Default)]
 pub(in crate::lock) struct Traces {
-    /// The token of the latest try. Each try has a token of its own, so that a late answer cannot be taken for the
-    /// answer to another try.
+    /// The token of the latest try. Each has its own, so that a late answer cannot be taken for another's.
     token: Option<String>,
     /// The name in the queue, if the caller queues.
     pub(in crate::lock) waiter: Option<String>,
-    /// The ticket in the queue, once the caller has one.
     pub(in crate::lock) ticket: Option<String>,
     /// The slot for which the next try asks; None: a random slot, or no slot if the lock has none.
     pub(super) slot: Option<u32>,
-    /// For each node, true if the node may have granted the latest try.
+    /// For each node, whether it may have granted the latest try.
     may_have_it: Vec<bool>,
-    /// For each node, the tokens of earlier tries that the node may have granted, the latest last.
+    /// For each node, the tokens of earlier tries that it may have granted, the latest last.
     earlier: Vec<Vec<String>>,
     /// The hold that was added to a lease: the token of the lease, and the id of the hold.
     pub(super) hold: Option<(String, String)>,
@@ -56,12 +52,10 @@ impl Traces {
         Traces { may_have_it, earlier, counted, began: Some(Boot::now()), ..Traces::default() }
     }
 
-    /// The time since the first try began.
     pub(super) fn waited(&self) -> Duration {
         self.began.map(Boot::elapsed).unwrap_or_default()
     }
 
-    /// Begins the next try, with this token.
     pub(super) fn begin(&mut self, token: String, nodes: &Nodes) {
         if let Some(last) = self.token.replace(token) {
             for (node, earlier) in self.earlier.iter_mut().enumerate() {
@@ -76,7 +70,6 @@ impl Traces {
         self.may_have_it.fill(true);
     }
 
-    /// Takes in the answers to the latest try.
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
             self.may_have_it[node] = take.outcome == Outcome::Granted;
@@ -99,20 +92,18 @@ impl Traces {
         self.add_to(Args::default()).flag("tries", self.counted)
     }
 
-    /// Adds the tries that this node still has to undo.
     pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
         args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
     }
 
-    /// True if this node still has to undo an earlier try.
     pub(super) fn has_earlier(&self, node: usize) -> bool {
         !self.earlier[node].is_empty()
     }
 }
 
 impl Lock {
-    /// Undoes a grant by fewer than q nodes, and keeps the position in line. Calls no waiter: a called waiter would get
-    /// no quorum either.
+    /// Undoes a grant by fewer than q nodes, and keeps the position in line. Calls no waiter, because it would get no
+    /// quorum.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
         let call = self.call(&scripts::UNDO, traces.undo_args().flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
@@ -122,8 +113,8 @@ impl Lock {
         }
     }
 
-    /// Undoes all traces: a grant, a position in line, a hold. Until the time `until`, repeats the requests to nodes
-    /// that have not answered. After a withdrawal, the waiter must not use the same name in the queue again.
+    /// Undoes all traces: a grant, a position in line, a hold. Until `until`, repeats the requests to nodes that have
+    /// not answered. Afterwards the waiter must not use the same name in the queue again.
     pub(in crate::lock) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {
@@ -145,7 +136,7 @@ impl Lock {
         }
     }
 
-    /// After a grant by a quorum, leaves the line. Undoes earlier tries on the nodes that may still have these tries.
+    /// After a grant by a quorum, leaves the line, and undoes earlier tries on the nodes that may still have them.
     pub(in crate::lock) async fn step_out(&mut self, traces: &Traces) {
         let nodes = self.locks.nodes.len();
         let waits = traces.waiter.is_some() && nodes > 1;
@@ -166,8 +157,8 @@ impl Lock {
         let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
-    /// Sends each node its call, if an earlier request may have reached the node. Repeats the call over new connections
-    /// until the node answers, or the time `until` has come.
+    /// Sends each node its call, if an earlier request may have reached it. Repeats the call over new connections until
+    /// the node answers, or until `until`.
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {
