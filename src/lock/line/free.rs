@@ -11,13 +11,10 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The pause between two looks of `redlock wait`. (A release calls only waiters in line, and `redlock wait` is not in
-/// line.)
+/// The pause between two looks. (A release calls only waiters in line, and `redlock wait` is not in line.)
 const LOOKS: Duration = Duration::from_millis(500);
 
 impl Lock {
-    /// Waits until the lock is free and no waiter is in line for it, and takes nothing.
-    ///
     /// # Errors
     /// [`Error::Held`] if the lock is not free after `timeout`. [`Error::NoQuorum`] if too few nodes answer, and
     /// waiting cannot help or has not helped.
@@ -28,8 +25,7 @@ impl Lock {
     ) -> Result<(), Error> {
         let start = Boot::now();
         let end = start + timeout;
-        // The error of the last look, if that look failed. After a failed look, the next look ends with the wait at the
-        // latest.
+        // The error of the last look, if it failed. Then the next look ends with the wait at the latest.
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {

@@ -1,10 +1,10 @@
 //! Waiting in line: first come, first served. A handover costs the same in a line of any length.
 //!
-//! A release takes the first waiter out of the line, and calls this waiter on the waiter's own channel. The waiter that
-//! is first now is told so, and from then on looks often; the others sleep on. PUBLISH tells how many clients got the
-//! call: a waiter that did not get the call is dead, and is dropped. A frozen waiter loses its reservation after a
-//! second, and comes back with its old ticket. No waiter is dropped because of a clock. A call may be lost. So each
-//! waiter *looks* by itself now and then: it tries to take the lock.
+//! A release takes the first waiter out of the line, and calls it on its own channel. The waiter that is first now gets
+//! a message, too, and looks often from then on; the others sleep on. PUBLISH returns how many clients got the call: a
+//! waiter that did not get it is dead, and is dropped. A frozen waiter loses its reservation after a second, and comes
+//! back with its old ticket. No waiter is dropped because of a clock. Because a call may be lost, each waiter *looks*
+//! by itself now and then: it tries to take the lock.
 //!
 //! Every wait here may be dropped at any await; `attempt.rs` says how the caller then cleans up.
 
@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// The pause between looks of the first in line. (Another library calls no waiter when it frees the lock.)
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
-/// The pause before the look of a waiter that has just become the first in line: the new lease may run out before the
-/// waiter's next usual look.
+/// The pause before the look of a waiter that has just become the first in line, because the new lease may run out
+/// before its next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The longest pause between two looks of a waiter that is not the first in line (± 10 %). Waiters farther back look
 /// more rarely.
@@ -34,24 +34,22 @@ const OTHERS_LOOK: Duration = Duration::from_secs(60);
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 /// The pause from the end of a lease to the next look of the first in line, or of `redlock wait`.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// After the end of a lease, the waiters behind the first look too: the holder and the first waiters may have died
-/// together. Each of these waiters looks at a random moment within this time, or later because of [`OTHERS_PER_RANK`].
+/// After the end of a lease, the waiters behind the first look, too, because the holder and the first waiters may have
+/// died together. Each looks at a random moment within this time, or later because of [`OTHERS_PER_RANK`].
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
 /// The end of a lease makes the Nth waiter (N > 1) look, but not within N times this after the waiter's last look. For
 /// the fourth waiter this is 400 ms.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// A look may always take this long, even past the end of the wait. So the wait ends with the message "held", even over
-/// slow connections, and not with "timed out".
+/// A look may always take this long, even past the end of the wait, so that even over slow connections the wait ends
+/// with the message "held", not with "timed out".
 pub(in crate::lock) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The longest pause before the next try after a tie, or after a call from fewer than q nodes. (A tie: each rival has
-/// got some nodes, but no rival has a quorum.)
+/// The longest pause before the next try after a tie (each rival has got some nodes, but none has a quorum), or after a
+/// call from fewer than q nodes.
 const RIVALRY: Duration = Duration::from_millis(100);
-/// The pause after a look that failed. After each further failure in a row the pause is twice as long, but at most
-/// `FAILURE_AT_MOST`.
+/// The pause after a look that failed. Each further failure in a row doubles it, up to `FAILURE_AT_MOST`.
 const FAILURE: Duration = Duration::from_millis(100);
 const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 
-/// The report of a waiter on its wait.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitReport {
     pub(crate) held: NamedObstacle,
@@ -59,7 +57,7 @@ pub(crate) struct WaitReport {
     pub(crate) number: Option<u64>,
     /// The number of waiters ahead, once this waiter stands in line.
     pub(crate) rank: Option<u64>,
-    /// The reason why the nodes cannot be asked at present. The text leaves out the lock's name.
+    /// Why the nodes cannot be asked at present, without the lock's name.
     pub(crate) trouble: Option<String>,
     /// An event that has just happened, for `--verbose`.
     pub(crate) news: Option<String>,
@@ -72,7 +70,6 @@ struct InLine<'a> {
     start: Boot,
     /// The end of the wait. With `--once-per` it depends on the holder.
     end: Boot,
-    /// The time of the last look.
     looked: Boot,
     /// True if nobody stood before this waiter when it joined the line; None: it has not joined yet.
     is_first: Option<bool>,
@@ -96,8 +93,7 @@ struct InLine<'a> {
 
 impl Lock {
     /// Waits in line until this waiter gets the lock, until waiting cannot help, or until the request's wait is over.
-    /// The call began at `start`. `denial`: the refusal of the call's last try; empty after an error. `trouble`: the
-    /// error of this try; None if the try was refused.
+    /// The call began at `start`. `denial`: the refusal of its last try, or `trouble`: its error.
     pub(in crate::lock) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
@@ -124,15 +120,15 @@ impl Lock {
             away: false,
             seen: None,
         };
-        line.remember();
-        // Undoes the tries that this call made before. These tries have put no waiter into the line.
+        line.note_seen();
+        // This call's earlier tries have put no waiter into the line.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         traces.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
-            // If each node gave its own tickets, two waiters could block each other for ever: each waiter would be the
-            // first on some of the nodes.
+            // If each node gave its own tickets, two waiters could block each other for ever, each the first on some
+            // nodes.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
         // Reports trouble at once. A holder is reported after the first look, with the position in line.
@@ -161,8 +157,8 @@ impl Lock {
         }
     }
 
-    /// Waits until this waiter listens on a quorum of nodes. Ends earlier at the node timeout, at `end`, or when too
-    /// few nodes are left for a quorum. A waiter that queues before it listens may miss its call.
+    /// Waits until this waiter listens on a quorum of nodes, because one that queues before it listens may miss its
+    /// call. Ends earlier at the node timeout, at `end`, or when too few nodes are left for a quorum.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
@@ -205,7 +201,7 @@ impl Lock {
             }
             Attempt::Failure(error) if !error.can_heal() => return Err(error),
             Attempt::Failure(error) => {
-                line.server_is_gone();
+                line.server_is_lost();
                 line.away = true;
                 let pause = (FAILURE * 2u32.saturating_pow(line.failures)).min(FAILURE_AT_MOST);
                 line.failures += 1;
@@ -240,8 +236,8 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // These nodes had dropped this waiter from the line, but the waiter has heard no call from them. So the
-                // subscription on such a node is dead, unless the waiter has subscribed there after the last look.
+                // These nodes had dropped this waiter from the line, but it has heard no call from them. So its
+                // subscription there is dead, unless it has subscribed after the last look.
                 let deaf = dropped.into_iter().filter(|&node| !was_subscribed[node] && !line.subscribed[node]);
                 deaf.for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
@@ -257,7 +253,7 @@ impl InLine<'_> {
         self.request.once_per.is_some() && self.end.passed() && self.looked < self.end
     }
 
-    /// The end of the wait, as far as the last look tells. Between two runs, what was known before still counts.
+    /// The end of the wait, as far as the last look shows. Between two runs, what was known before still counts.
     fn end(&self) -> Boot {
         match (self.request.once_per, &self.denial.by) {
             (None, _) | (_, Obstacle::Reserved(_) | Obstacle::Unknown) => self.end,
@@ -265,7 +261,7 @@ impl InLine<'_> {
         }
     }
 
-    /// Records who has the lock, and this waiter's position in line. Decides when to look again.
+    /// Records who holds the lock, and this waiter's position in line. Decides when to look again.
     fn update(&mut self, denial: Denial) {
         self.queued = true;
         self.look = Boot::now()
@@ -277,11 +273,11 @@ impl InLine<'_> {
         self.denial = denial;
         self.is_first = self.is_first.or(self.denial.rank.map(|rank| rank == 0));
         self.end = self.end();
-        self.remember();
+        self.note_seen();
     }
 
-    /// With a single node: remembers the present lease, in case the server restarts empty.
-    fn remember(&mut self) {
+    /// With a single node: notes the present lease, in case the server restarts empty.
+    fn note_seen(&mut self) {
         // If there are several leases, this is the lease that lasts longest.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);
         if let (1, Some(holder)) = (self.called.len(), last)
@@ -297,9 +293,9 @@ impl InLine<'_> {
         }
     }
 
-    /// Prolongs the remembered lease if the only server cannot be reached any more. The holder may have renewed the
-    /// lease just before the server was lost, so the lease may last for its whole length from now.
-    fn server_is_gone(&mut self) {
+    /// Prolongs the lease that was seen last if the only server cannot be reached any more. The holder may have renewed
+    /// it just before, so it may last for its whole length from now.
+    fn server_is_lost(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()
         {
@@ -328,7 +324,7 @@ impl InLine<'_> {
                 self.look = Boot::now();
             }
             SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_) => {
-                self.server_is_gone();
+                self.server_is_lost();
                 self.away = true;
             }
         }
@@ -342,9 +338,9 @@ impl InLine<'_> {
     }
 }
 
-/// The time until a waiter looks by itself. The first in line looks often. The waiter at rank r looks every r + 1
-/// seconds, and at least once a minute. So W waiters together look about ln W + W/60 times a second. After the lease
-/// has run out, every waiter looks. Waiters farther back look later.
+/// The time until a waiter looks by itself. The first in line looks often, the waiter at rank r every r + 1 seconds,
+/// and at least once a minute: W waiters together look about ln W + W/60 times a second. After the lease has run out,
+/// every waiter looks, those farther back later.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {
