@@ -1,5 +1,5 @@
--- Notes the run that begins with a grant. grant.lua includes this file, and sets `began` (ms since 1970), `fence` and
--- `slot`. Without ARG.entry, nothing is noted. If the log cannot be written, the grant still succeeds.
+-- Notes the run that begins with a grant. grant.lua sets `began` (ms since 1970), `fence` and `slot`. Without
+-- ARG.entry, nothing is noted. If the log cannot be written, the grant still succeeds.
 local function begin_run()
   local run = cjson.decode(ARG.entry)
   run.t, run.b, run.f, run.i = ARG.token, began, fence, slot and tostring(slot)

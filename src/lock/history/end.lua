@@ -1,6 +1,6 @@
 -- needs log
--- Notes the end of a run. The first end that is told stays. Two exceptions: a later end may add the errors of the job,
--- and a loss, which the client tells when a quorum has lost the lease, takes a success back.
+-- Notes the end of a run. The first end that is reported stays. Two exceptions: a later end may add the errors of the
+-- job, and a loss, which the client reports when a quorum has lost the lease, takes a success back.
 -- The usual end of a run creates few functions and reads no text of the log (keys.lua).
 local notes = {} -- fields of the answer: unnoted (why `once` could not be written), unwritten (why the rest could not)
 
@@ -22,19 +22,19 @@ local function note_once(text, fence)
   redis.call('PEXPIRE', RUNS, LOG_MS)
 end
 
--- Notes that the run of this token has ended. `ending`: what the client tells of the end; `run` tells the whole run, so
--- the log may have lost it. What the log knows already stays. `at`, `text`: the run in the log; nil: not looked for yet.
+-- Notes that the run of this token has ended. `ending`: what the client reports of the end, usually with the whole run,
+-- because the log may have lost it. What the log knows already stays. `at`, `text`: the run in the log, if it is known.
 local function end_run(token, ending, at, text)
   if not at then at, text = find_run(token) end
   if ending.o == 'lost' then
-    -- A success of this token is no success any more. (The log may have lost the run: tests/model/once.rs.)
+    -- A success of this token is none any more. (The log may have lost the run: tests/model/once.rs.)
     for _, field in ipairs({'success', 'once'}) do
       if is_of(redis.call('HGET', RUNS, field), token) then redis.call('HDEL', RUNS, field) end
     end
   end
   local run, errors = ending, ending.e
   ending.e = nil
-  -- Usually the client tells all that the log has, and the log has no end: then ARG.run is the whole text.
+  -- Usually the client reports all that the log has, and the log has no end: then ARG.run is the whole text.
   local is_usual = at and ending.b and not (ending.o or errors) and not string.find(text, '"[do]":"')
     and string.find(text, '"b":"' .. ending.b .. '"', 1, true)
   if at and not is_usual then

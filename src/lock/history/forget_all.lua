@@ -1,4 +1,4 @@
--- Deletes what Redis remembers of a free lock: the history, and the number of --newest. The fencing counters stay.
+-- Deletes the history of a free lock, and the number of --newest. The fencing counters stay.
 -- Answers: forgot (keys: how many keys there were), other (holders: the lock is not free)
 -- Cost: 2 calls.
 -- include lease

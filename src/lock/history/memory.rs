@@ -1,4 +1,4 @@
-//! The memory that a lock has of its runs: the answer of each node (runs.lua), and all answers combined.
+//! The history of a lock's runs: the answer of each node (runs.lua), and all answers combined.
 
 use crate::error::Error;
 use crate::lock::history::newest::Newest;
@@ -17,35 +17,33 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The most runs that a log can have: `LOGGED` in keys.lua. No more are read from a server's answer.
+/// The most runs that a log can have: `LOGGED` in log.lua. No more are read from a server's answer.
 const LOGGED: usize = 220;
 /// The most runs that one request asks for: the sum over all locks of the request. (A run takes a kilobyte at most.)
 const RUNS: usize = 2_000;
 /// With several nodes, each node is asked for this many runs more: runs that no quorum knows are left out.
 const SPARE: usize = 10;
-/// A server is new if it was started less than this time ago: it may have forgotten runs that ended before its start.
+/// A server that was started less than this ago is new: it may have forgotten runs that ended before its start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
-/// The largest number of locks that one request asks about.
+/// The most locks that one request asks about.
 const LOCKS: usize = 500;
 
-/// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// The largest number of runs. If there are more, the oldest runs are left out.
+    /// The largest number of runs. If there are more, the oldest are left out.
     pub(crate) most: usize,
-    /// Runs that ended longer ago than this are left out. None: no run is left out for its age.
+    /// Runs that ended longer ago than this are left out. None: no run is.
     pub(crate) since: Option<Duration>,
-    /// Asks only for runs that failed, or may have failed.
+    /// Only runs that failed, or may have failed.
     pub(crate) failed: bool,
-    /// Asks also for the hosts that came to the lock.
+    /// The hosts that came to the lock, too.
     pub(crate) hosts: bool,
-    /// Asks also for the number of `--newest`.
+    /// The number of `--newest`, too.
     pub(crate) newest: bool,
-    /// Asks also for the last lines of each job's standard error.
+    /// The last lines of each job's standard error, too.
     pub(crate) errors: bool,
 }
 
-/// The memory that a lock has of its runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
     /// The last run that has ended, the last that succeeded, and the last that failed.
@@ -55,13 +53,13 @@ pub(crate) struct Memory {
     /// The usual duration of a run: the median of the requested runs that succeeded. None if fewer than three did.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
-    /// The hosts that came to the lock, the latest host first. None if the query did not ask for hosts.
+    /// The hosts that came to the lock, the latest first. None if the query did not ask for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hosts: Option<Vec<Visit>>,
     /// The number of `--newest`. None if the query did not ask for it, or if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) newest: Option<Newest>,
-    /// True if no node that has answered has ever seen the lock, as far as it remembers.
+    /// True if no node that has answered has ever seen the lock, as far as it knows.
     #[serde(skip)]
     pub(crate) is_unseen: bool,
     /// What the calls with `--once-per` promise, by the clock `now`: of the nodes' clocks the one in the middle.
@@ -72,18 +70,18 @@ pub(crate) struct Memory {
     /// The runs that were asked for, in the order of their beginnings.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
-    /// The number of all runs that go on; `runs` may have only some of these runs.
+    /// The number of all runs that go on; `runs` may have only some of them.
     #[serde(skip)]
     pub(crate) running: u64,
     /// The numbers of successes and failures; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// The time (since 1970) when the log's oldest run ended, and the number of runs in the log, if the log keeps no
-    /// more. None if the log of a node has all requested runs.
+    /// When the log's oldest run ended (since 1970), and how many runs the log has, if it keeps no more. None if the
+    /// log of a node has all requested runs.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// The server that was started first, and the time since its start: runs that ended before this start may have been
-    /// forgotten. None if a node did not answer, or knows a run of the lock, or is not [`NEW`].
+    /// The server that was started first, and its uptime: runs that ended before its start may have been forgotten.
+    /// None if a node did not answer, or knows a run of the lock, or is not [`NEW`].
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -94,7 +92,6 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
-/// The memory of one node.
 #[derive(Clone, Debug, Default)]
 struct NodeMemory {
     runs: Vec<Run>,
@@ -107,7 +104,7 @@ struct NodeMemory {
     is_unseen: bool,
     now: Option<Duration>,
     expected: Option<Expected>,
-    /// The oldest run of the log, and the number of runs in the log, if the log keeps no more.
+    /// The oldest run of the log, and how many runs the log has, if it keeps no more.
     oldest: Option<(Run, u64)>,
     /// The time since the server's start; none if the server knows a run of this lock, or refuses INFO.
     uptime: Option<Duration>,
@@ -118,7 +115,7 @@ impl RunQuery {
         RunQuery { most: 1, since: None, failed: false, hosts: false, newest: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
-    /// The number of locks that one request may ask about. `nodes`: the number of nodes that get the request.
+    /// The most locks that one request to this many nodes may ask about.
     pub(in crate::lock) fn locks_at_a_time(self, nodes: usize) -> usize {
         // The answer about a lock has up to `each` runs that have ended, and perhaps as many that go on, and the last
         // success and failure. All hosts together take the space of ten runs, the errors the space of one.
@@ -127,8 +124,8 @@ impl RunQuery {
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs to ask of each node: the query's number, and [`SPARE`] more if there are several nodes; or the
-    /// whole log, from which redlock chooses the runs that are meant.
+    /// How many runs to ask of each node: as many as the query wants, and [`SPARE`] more if there are several nodes; or
+    /// the whole log, from which redlock chooses the runs that are meant.
     fn each(self, nodes: usize) -> usize {
         let is_chosen = self.failed || self.since.is_some();
         let most = if is_chosen { LOGGED } else { self.most };
@@ -170,7 +167,6 @@ impl FromReply for NodeMemory {
 }
 
 impl Memory {
-    /// True if any run is known.
     pub(in crate::lock) fn is_known(&self) -> bool {
         self.last.is_some() || !self.runs.is_empty()
     }
@@ -181,16 +177,16 @@ impl Memory {
         ended.min_by_key(|run| (run.is_ahead(), run.age()))
     }
 
-    /// The combined memory of the nodes that have answered. `needed`: the number of nodes in a quorum.
+    /// The combined history of the nodes that have answered. `needed`: the number of nodes in a quorum.
     fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
         let mut runs = merge(&all, needed);
         let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
         let mut results = merge(&results, needed);
-        let told = known().flat_map(|node| &node.results).filter(|_| query.errors);
+        let reported = known().flat_map(|node| &node.results).filter(|_| query.errors);
         let errors: BTreeMap<&str, &String> =
-            told.filter_map(|run| Some((&run.token[..], run.errors.as_ref()?))).collect();
+            reported.filter_map(|run| Some((&run.token[..], run.errors.as_ref()?))).collect();
         for run in runs.iter_mut().chain(&mut results) {
             run.errors = errors.get(run.token.as_str()).copied().cloned();
         }
@@ -237,8 +233,8 @@ impl Memory {
 }
 
 impl BatchQuery<'_> {
-    /// For each of these locks: its memory, or the reason why too few nodes can tell the memory. The reason does not
-    /// name the lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks.
+    /// For each of these locks: its history, or the reason why too few nodes report it. The reason does not name the
+    /// lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
@@ -252,18 +248,17 @@ impl BatchQuery<'_> {
             .flag("hosts", query.hosts)
             .flag("newest", query.newest);
         let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::RUNS, args.clone())).collect();
-        let told = self.ask_page::<NodeMemory>(&calls).await?;
+        let answers = self.ask_page::<NodeMemory>(&calls).await?;
         let needed = self.locks.quorum();
         let together = |nodes: Vec<Option<NodeMemory>>| {
             let started = first_started(&nodes).map(|(node, uptime)| (self.locks.nodes.name(node), uptime));
             Memory { started, ..Memory::of(&nodes, needed, query) }
         };
-        Ok(told.into_iter().map(|nodes| nodes.map(together)).collect())
+        Ok(answers.into_iter().map(|nodes| nodes.map(together)).collect())
     }
 }
 
-/// The node that was started first, and the time since its start. None if a node did not answer, or knows a run of the
-/// lock, or is not [`NEW`].
+/// The node that was started first, and its uptime, if the history has the field `started`.
 fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
@@ -290,7 +285,6 @@ fn agreed_expected<'a>(nodes: impl Iterator<Item = &'a NodeMemory>, now: Duratio
     Some(Expected { first: known.iter().map(|one| one.first).min()?, ..*most })
 }
 
-/// The median duration of the runs that succeeded; none if there are fewer than three.
 fn usual(runs: &[Run]) -> Option<Duration> {
     let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
     times.sort_unstable();
@@ -306,17 +300,16 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// Combines what several nodes know of one run. `needed`: the number of nodes in a quorum. If redlock reported an end
-/// to any node, this end counts. There are two exceptions: a quorum knows a loss, or a quorum knows that a lease of
-/// `acquire` ran out. Returns None if redlock reported no end, and fewer than `needed` nodes know the run: the run may
-/// be left over from a take without a quorum.
+/// Combines what several nodes know of one run. An end that redlock reported to any node counts, unless a quorum knows
+/// a loss, or that a lease of `acquire` ran out. Returns None if redlock reported no end, and fewer than `needed` nodes
+/// (a quorum) know the run: it may be left over from a take without a quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     // The node whose clock is in the middle gives the run's times, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // A loss is real if a quorum knows the loss. A single node may merely have forgotten the lease.
+        // A loss is real if a quorum knows it. A single node may merely have forgotten the lease.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
         // The lease ran out on a quorum. A node that granted the lease late may still have accepted the release.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
@@ -325,15 +318,15 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
         () => heaviest?,
     };
     let word = if weight > RunOutcome::Expired.weight() {
-        let told: Vec<&&Run> = same.iter().filter(|run| run.outcome.weight() == weight).collect();
-        told[told.len() / 2]
+        let alike: Vec<&&Run> = same.iter().filter(|run| run.outcome.weight() == weight).collect();
+        alike[alike.len() / 2]
     } else if same.len() < needed {
         return None;
     } else {
         let is_running = count(RunOutcome::Running) >= needed;
         let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
         let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
-        // An end with a status is preferred: redlock may have reported the status after the expiry, to some nodes only.
+        // An end with a status is preferred: redlock may have reported it after the expiry, to some nodes only.
         meant.max_by_key(|run| run.status)?
     };
     let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();
@@ -387,10 +380,10 @@ mod tests {
             let text = format!(r#"{{"t":"{began}","b":"{}","f":"7"{end}}}"#, time(began));
             Run::read(&text, &[], Some(Duration::from_millis(time(500_000))))
         };
-        let (told, gone) = (r#","d":"1000","x":"0""#, "");
+        let (ended, gone) = (r#","d":"1000","x":"0""#, "");
         // The node with the clock in the middle has not heard the end of the second run.
-        let nodes = [(-120, told), (0, gone), (120, told)]
-            .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);
+        let nodes = [(-120, ended), (0, gone), (120, ended)]
+            .map(|(behind, end)| [read(200_000, behind, ended), read(300_000, behind, end)]);
         let runs = merge(&nodes.each_ref().map(|runs| &runs[..]), 2);
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
         let times: Vec<_> = runs.iter().map(|run| [run.began, run.ended, run.ago()].map(seconds)).collect();
@@ -429,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_told_if_all_nodes_have_answered() {
+    fn counts_are_reported_if_all_nodes_have_answered() {
         let node = |succeeded| NodeMemory { counts: Counts { succeeded, failed: 1 }, ..NodeMemory::default() };
         let counts = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).counts;
         let all = [Some(node(3)), Some(node(5)), Some(node(4))];

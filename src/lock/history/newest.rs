@@ -31,7 +31,6 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    /// The register with the largest number in these answers; None if no answer has a register.
     pub(in crate::lock) fn largest(answers: &Answers<Answer>) -> Option<Newest> {
         Newest::largest_of(answers.replies().filter_map(|answer| Newest::read(&answer.fields)))
     }
@@ -40,7 +39,6 @@ impl Newest {
         registers.max_by_key(|newest| (newest.number, newest.has_run))
     }
 
-    /// The register in this answer; None if the answer has no register.
     pub(super) fn read(answer: &Reply) -> Option<Newest> {
         let mut parts = answer.get("newest").as_text()?.splitn(5, ' ');
         let mut part = || parts.next().filter(|part| !part.is_empty());
@@ -61,7 +59,6 @@ impl Newest {
         self.has_run = (is_run || is_logged && is_whole).then_some(is_run);
     }
 
-    /// True if the first call with this number came after this run had begun.
     pub(super) fn came_after(&self, run: &Run) -> bool {
         run.began < self.came
     }

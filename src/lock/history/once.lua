@@ -10,13 +10,12 @@ if ARG.expected and string.match(expected or '', '^%d+ %d+') ~= ARG.expected the
   redis.pcall('PEXPIRE', RUNS, LOG_MS)
 end
 
--- True if a run that began at this time is less than ARG.once ms away. A run that begins less than ARG.once ms after now
--- counts, too, since the server's clock may have been set back.
+-- True if a run that began at this time is less than ARG.once ms away. A run that begins less than ARG.once ms after
+-- now counts, too, because the server's clock may have been set back.
 local function is_within(began)
   return math.abs(now - began) < tonumber(ARG.once or 0)
 end
 
--- The answer `ran`, if the last success with --once-per is within ARG.once.
 local function recent_success()
   if not once then return nil end
   local is_read, run = pcall(cjson.decode, once)
@@ -25,7 +24,6 @@ local function recent_success()
   return is_within(began) and {success = once, clock = ms}
 end
 
--- The answer `tried`, if ARG.tries runs that were counted are within ARG.once.
 local function tried_enough()
   if not ARG.tries then return nil end
   -- The script may have undone an earlier try of the caller, which counts for nothing.

@@ -44,8 +44,8 @@ impl OncePer {
         self.due.unwrap_or(if self.period == 30 * DAY { 31 * DAY } else { self.period })
     }
 
-    /// How long the call waits. `goes_on`: a run with `--once-per` of this call's period has the lock. If that run
-    /// fails, somebody is there.
+    /// How long the call waits. `goes_on`: a run with `--once-per` of this call's period holds the lock, and somebody
+    /// is to be there if it fails.
     pub fn waits(&self, goes_on: bool) -> Duration {
         match self.wait {
             Some(wait) => wait,
@@ -57,7 +57,7 @@ impl OncePer {
 }
 
 /// True if a run that began at this time lies within `reach` of `now`; both times are by the server's clock. A run that
-/// begins less than `reach` after `now` counts, too, since the clock may have been set back. (once.lua decides so.)
+/// begins less than `reach` after `now` counts, too, because the clock may have been set back. (once.lua decides so.)
 pub fn is_within(reach: Duration, now: Duration, began: Duration) -> bool {
     now.abs_diff(began) < reach
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// If a run or a visit lies further in the future than this, the server's clock was set back after the run or visit.
+/// If a run or a visit lies further in the future than this, the server's clock was set back after it.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless a run asks for another number.
@@ -23,7 +23,7 @@ const KEPT: u64 = 20;
 /// The text of a run, or a part of it: letters and their values. log.lua explains each letter.
 pub(in crate::lock) type Entry = BTreeMap<String, String>;
 
-/// The sort key of a run among others; see [`Run::age`].
+/// See [`Run::age`].
 pub(in crate::lock) type Age = (bool, Reverse<Option<Duration>>);
 
 /// One use of a lock, from its grant to its release.
@@ -35,7 +35,6 @@ pub(crate) struct Run {
     pub(crate) token_prefix: Option<String>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The slot of the lease, if the lock has slots.
     pub(crate) slot: Option<u32>,
     /// Time since 1970 by the server's clock, like `ended` and `now`.
     #[serde(rename = "began_at", serialize_with = "date")]
@@ -43,18 +42,16 @@ pub(crate) struct Run {
     /// None if the run goes on, or its end is not known: nobody knows when a job ended whose lease ran out.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
-    /// The time that the run waited for the lock; none if the run cannot be read.
+    /// How long the run waited for the lock; none if the run cannot be read.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// The whole duration, or the duration so far if the run goes on; none if neither is known.
+    /// The duration so far if the run goes on; none if it is not known.
     #[serde(rename = "duration_ms", serialize_with = "ms")]
     pub(crate) duration: Option<Duration>,
     pub(crate) outcome: RunOutcome,
-    /// The exit status of the command.
     pub(crate) status: Option<u8>,
-    /// The signal that ended the command.
     pub(crate) signal: Option<u8>,
-    /// The name of the lease's revoker: `deploy@web-3`.
+    /// Who revoked the lease: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
     /// The last lines of the job's standard error, if they were kept and asked for.
@@ -66,8 +63,8 @@ pub(crate) struct Run {
     /// The number of runs that the log keeps, as this run says.
     #[serde(skip)]
     pub(super) kept: u64,
-    /// True if `acquire` took the lease. Such a lease is released by its token. The release by token does not know
-    /// whether the lease had run out, so the nodes decide how the run ended.
+    /// `acquire` took the lease. Its release by token does not know whether the lease had run out, so the nodes decide
+    /// how the run ended.
     #[serde(skip)]
     pub(super) is_acquired: bool,
     /// The caller's number of `--newest`.
@@ -78,7 +75,6 @@ pub(crate) struct Run {
     pub(in crate::lock) has_label: bool,
 }
 
-/// How a run ended; `Running` if the run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunOutcome {
@@ -86,12 +82,11 @@ pub(crate) enum RunOutcome {
     Signaled,
     /// The lease was lost while the command ran.
     Lost,
-    /// The job ran longer than `--max-run`.
     TooLong,
     Revoked,
     /// The lease was released without a status: by its token, say.
     Released,
-    /// The lease ran out before an end was told.
+    /// The lease ran out before an end was reported.
     Expired,
     Running,
     /// This version cannot read the run, or does not know its outcome.
@@ -99,17 +94,15 @@ pub(crate) enum RunOutcome {
     Unreadable,
 }
 
-/// The end of a run, as the release of its lease reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End<'a> {
     /// None if no command was started under the lease: the run leaves nothing in the log.
     pub(crate) outcome: Option<RunOutcome>,
     /// The exit status, or the signal; None for other outcomes.
     pub(crate) code: Option<u32>,
-    /// The time at which the job ended; [`Boot::NEVER`] if no job is known.
+    /// When the job ended; [`Boot::NEVER`] if no job is known.
     pub(crate) at: Boot,
-    /// True if the job ended in time, but the lease may have run out after the job's end. If so, it is no loss that
-    /// nodes lack the lease.
+    /// The job ended in time, but the lease may have run out afterwards. Then it is no loss that nodes lack the lease.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -124,19 +117,17 @@ impl End<'_> {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
 
-    /// The fields of a run that tell this end.
     pub(in crate::lock) fn fields(self) -> Entry {
         let code = self.code.map(|code| code.to_string());
-        let told = match self.outcome {
+        let word = match self.outcome {
             Some(RunOutcome::Exited) => code.map(|code| ("x", code)),
             Some(RunOutcome::Signaled) => code.map(|code| ("s", code)),
             outcome => outcome.map(|outcome| ("o", outcome.to_string())),
         };
         let errors = self.errors.filter(|_| !self.has_succeeded()).map(|errors| ("e", errors.to_owned()));
-        told.into_iter().chain(errors).map(|(letter, text)| (letter.to_owned(), text)).collect()
+        word.into_iter().chain(errors).map(|(letter, text)| (letter.to_owned(), text)).collect()
     }
 
-    /// True if the command has exited with status 0.
     pub(in crate::lock) fn has_succeeded(self) -> bool {
         self.outcome == Some(RunOutcome::Exited) && self.code == Some(0)
     }
@@ -155,7 +146,7 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss: a node that has
+    /// The weight of this outcome if nodes disagree on a run. A reported end outweighs a loss, because a node that has
     /// forgotten the lease takes the end for a loss. A loss outweighs an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
@@ -167,7 +158,6 @@ impl RunOutcome {
     }
 }
 
-/// A text as the history keeps it.
 fn short(text: &Option<String>, most: usize) -> String {
     let shown = |c: char| if c.is_control() { '?' } else { c };
     text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect()
@@ -203,7 +193,6 @@ pub(in crate::lock) fn signature(by: &str) -> String {
     by.chars().take(100).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The text of a run, or of a part of it.
 pub(in crate::lock) fn json(entry: &Entry) -> String {
     serde_json::to_string(entry).unwrap_or_default()
 }
@@ -257,21 +246,20 @@ impl Run {
         run
     }
 
-    /// A run that this version cannot read.
     fn unreadable(text: &str) -> Run {
         let run = Run::read(r#"{"t":""}"#, &[], None);
         let outcome = RunOutcome::Unreadable;
         Run { token: text.to_owned(), token_prefix: None, waited: None, outcome, ..run }
     }
 
-    /// The same run, with its times by the clock of another node. `other` is the run as that node reports it.
+    /// The same run, with its times by the clock of the node that reports it as `other`.
     pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
         (self.began, self.now) = (other.began, other.now);
         self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
         self
     }
 
-    /// The time at which the run ended; if that is not known, the time at which the run began.
+    /// When the run ended; if that is not known, when it began.
     pub(crate) fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
@@ -281,12 +269,11 @@ impl Run {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }
 
-    /// The time since the run ended; if the end is not known, the time since the run began.
+    /// How long ago the run ended; if that is not known, how long ago it began.
     pub(crate) fn ago(&self) -> Option<Duration> {
         Some(self.now?.saturating_sub(self.last_known()?))
     }
 
-    /// The time since the run began.
     pub(crate) fn began_ago(&self) -> Option<Duration> {
         Some(self.now?.saturating_sub(self.began?))
     }
@@ -296,7 +283,6 @@ impl Run {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
-    /// The outcome in a few words; `running` for a run that goes on.
     pub(crate) fn result(&self) -> String {
         match (self.outcome, self.status, self.signal) {
             (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),
@@ -315,17 +301,15 @@ impl Run {
         }
     }
 
-    /// True if the outcome is [`RunOutcome::Exited`], with status 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
-    /// True if the run is known to have failed. A release without a status, or an expiry, tells of no failure.
+    /// A release without a status, or an expiry, shows no failure.
     pub(in crate::lock) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }
 
-    /// True if the run failed, or may have failed.
     pub(crate) fn went_wrong(&self) -> bool {
         self.failed() || matches!(self.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
     }
@@ -383,7 +367,7 @@ mod tests {
         let killed = run(r#","d":"1000","s":"9""#);
         assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
         assert_eq!((run("").outcome, run("").duration, run("").ended), (RunOutcome::Expired, None, None));
-        // The release told a status after the expiry.
+        // The release reported a status after the expiry.
         let late = run(r#","x":"0","o":"expired""#);
         assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
         assert!(run(r#","d":"1000","x":"0""#).succeeded());

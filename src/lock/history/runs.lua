@@ -1,10 +1,10 @@
--- Tells the history of a lock: its runs, as log.lua describes them. Changes nothing, except that state.lua forgets
+-- Reports the history of a lock: its runs, as log.lua describes them. Changes nothing, except that state.lua forgets
 -- members whose lease has run out.
--- ARG: most (how many runs to tell, beside those that go on), hosts (given: tell the visits), newest (given: tell the
---      number of --newest, and if there is one, the visits)
--- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, expected), texts (the runs that began
---      last, the newest first), logged (the length of the log), going (tokens that hold the lock: all that stand in
---      texts, and on an exclusive lock the holder's), members (how many members hold the lock; nil: none), visits
+-- ARG: most (how many runs to report, beside those that go on), hosts (given: report the visits), newest (given: report
+--      the number of --newest, and if there is one, the visits)
+-- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, expected), texts (the runs that
+--      began last, the newest first), logged (the length of the log), going (tokens that hold the lock: all that stand
+--      in texts, and on an exclusive lock the holder's), members (how many members hold the lock; nil: none), visits
 --      (host, score, host, score, ...: see visits.lua), newest (see newest.lua), node (uptime and run_id, see keys.lua;
 --      nil if a run is known), counters (how many kinds of fencing counters the lock has; nil if a run is known)
 -- Cost: 6 calls, with one run.
@@ -23,8 +23,8 @@ end
 fields.newest = ARG.newest and redis.pcall('GET', BASE .. 'newest')
 if type(fields.newest) ~= 'string' then fields.newest = nil end
 fields.visits = (ARG.hosts or fields.newest) and redis.call('ZRANGE', BASE .. 'visits', -100, -1, 'WITHSCORES')
--- A server that knows no run of this lock may have forgotten all runs in a restart. The answer then has `node`, which
--- tells how long ago the server was started.
+-- A server that knows no run of this lock may have forgotten all runs in a restart. The answer then has `node`, with
+-- the server's uptime.
 if not (fields.texts[1] or fields.success or fields.failure) then
   fields.node, fields.counters = node(), redis.call('EXISTS', F, S)
 end

@@ -2,7 +2,7 @@
 -- result. VISITS lasts as long as the log (begin.lua).
 local VISITS, HOSTS = BASE .. 'visits', 100 -- VISITS keeps the HOSTS hosts that came last
 
--- Notes that the host came, and `met`, the result: '0' the host took the lock, '1' others had the lock, '2' a run had
+-- Notes that the host came, and `met`, the result: '0' the host took the lock, '1' others held the lock, '2' a run had
 -- succeeded within --once-per, '3' another reason, such as holders with another claim. If VISITS cannot be written, the
 -- script goes on.
 local function note_visit(met)

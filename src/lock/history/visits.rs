@@ -9,18 +9,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The number of hosts that a lock remembers. visits.lua has the same number.
+/// How many hosts the history of a lock has. visits.lua has the same number.
 const HOSTS: usize = 100;
 
-/// The result of a host's visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Met {
-    /// The host took the lock.
     Took,
-    /// Others had the lock.
+    /// Others held the lock.
     Taken,
-    /// The host was turned away, since a run had succeeded within `--once-per`.
+    /// The host was turned away, because a run had succeeded within `--once-per`.
     Done,
     /// The host was turned away for another reason.
     Other,
@@ -43,9 +41,8 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// The visits in one node's answer.
-    pub(super) fn read_all(told: &Reply, now: Duration) -> Vec<Visit> {
-        told.items().chunks_exact(2).take(HOSTS).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
+    pub(super) fn read_all(pairs: &Reply, now: Duration) -> Vec<Visit> {
+        pairs.items().chunks_exact(2).take(HOSTS).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
     }
 
     fn read(host: &Reply, score: &Reply, now: Duration) -> Option<Visit> {
@@ -59,15 +56,13 @@ impl Visit {
         Some(Visit { host, came: Duration::from_millis(score / 10), met, now, run: None })
     }
 
-    /// True if `run` began at this visit. The visit and the run must come from the same node's answer. A run has only
-    /// the first characters of a long host name.
+    /// True if `run`, from the same node's answer, began at this visit. A run has only the start of a long host name.
     fn is_of(&self, run: &Run) -> bool {
         let is_by_host = run.owner.host.as_ref().is_some_and(|host| self.host.starts_with(host));
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
     }
 
-    /// The time since the host came. None if the server's clock was set back after the visit: the visit is then far in
-    /// the future.
+    /// None if the server's clock was set back after the visit, which is then far in the future.
     pub(crate) fn ago(&self) -> Option<Duration> {
         (self.came <= self.now + FUTURE).then(|| self.passed())
     }
@@ -76,8 +71,8 @@ impl Visit {
         self.now.saturating_sub(self.came)
     }
 
-    /// The latest visit of one host, by the clock `now`. `same`: the visits of this host, one from each node. The visit
-    /// gets the result that most nodes have noted, since one node may have granted a try that got no quorum.
+    /// The latest visit of one host, by the clock `now`. `same`: the visits of this host, one from each node. It gets
+    /// the result that most nodes have noted, because one node may have granted a try that got no quorum.
     fn agreed(same: &[&Visit], now: Duration) -> Option<Visit> {
         let latest = same.iter().min_by_key(|visit| visit.passed())?;
         let count = |met| same.iter().filter(|visit| visit.met == met).count();
@@ -88,7 +83,7 @@ impl Visit {
 }
 
 /// The last visit of each host, the latest first; at most [`HOSTS`] visits. All times are by one of the nodes' clocks:
-/// the middle one. `nodes` has each node's visits and runs. `runs` has the combined runs of all nodes.
+/// the middle one. `runs` has the combined runs of all nodes.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -98,15 +93,15 @@ pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     }
     let mut visits: Vec<Visit> = hosts.values().filter_map(|same| Visit::agreed(same, now)).collect();
     for visit in visits.iter_mut().filter(|visit| visit.met == Met::Took) {
-        let told = nodes.iter().find_map(|&node| run_at_visit(&visit.host, node));
-        visit.run = runs.iter().find(|run| told.is_some_and(|told| told.token == run.token)).cloned();
+        let begun = nodes.iter().find_map(|&node| run_at_visit(&visit.host, node));
+        visit.run = runs.iter().find(|run| begun.is_some_and(|begun| begun.token == run.token)).cloned();
     }
     visits.sort_by_key(|visit| Reverse(visit.came));
     visits.truncate(HOSTS);
     visits
 }
 
-/// The run that began at the last visit of this host. The visits and the runs are those of one node.
+/// On one node, the run that began at the last visit of this host.
 fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option<&'a Run> {
     let visit = visits.iter().find(|visit| visit.host == host)?;
     runs.iter().find(|run| visit.is_of(run))
@@ -134,8 +129,8 @@ mod tests {
             vec![visit("a", 1_170, Met::Took, 1_240), visit("b", 1_141, Met::Took, 1_240)],
         ];
         let merged = merge(&nodes.each_ref().map(|visits| (visits.as_slice(), &[][..])), &[]);
-        let told: Vec<_> = merged.iter().map(|visit| (visit.host.as_str(), visit.came.as_secs(), visit.met)).collect();
-        assert_eq!(told, [("a", 1_050, Met::Took), ("b", 1_021, Met::Done)]);
+        let seen: Vec<_> = merged.iter().map(|visit| (visit.host.as_str(), visit.came.as_secs(), visit.met)).collect();
+        assert_eq!(seen, [("a", 1_050, Met::Took), ("b", 1_021, Met::Done)]);
         assert_eq!(merged[0].ago(), Some(Duration::from_secs(70)));
         let [ahead, near] = [1_061, 1_060].map(|came| visit("a", came, Met::Took, 1_000).ago());
         assert_eq!((ahead, near), (None, Some(Duration::ZERO)));
