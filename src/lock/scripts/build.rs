@@ -1,6 +1,6 @@
-//! The build script: puts each Lua script together from the files of [`FOLDERS`]. The text of keys.lua comes first in
-//! each script. A line `-- include a, b` stands for the texts of a.lua and b.lua. A line `-- needs a`, at the head of a
-//! file, stands for the text of a.lua. A file that the script already has is not added a second time.
+//! The build script: puts each Lua script together from the files of [`FOLDERS`], keys.lua first.
+//! A line `-- include a, b` stands for the texts of a.lua and b.lua, and a line `-- needs a`, at the head of a file,
+//! for the text of a.lua. A file that the script already has is not added a second time.
 
 use sha1_smol::Sha1;
 use std::{env, fs, io};
@@ -27,9 +27,9 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the text of `name`.lua to the script, and the text of each file that `name`.lua includes. `included` has the
-/// names of the files that the script already has: these files are skipped. Comment lines and indentation are left
-/// out: a TAKE and its UNDO must fit into the 16 kB that a server still reads after the client has gone.
+/// Adds the text of `name`.lua to the script, with the files that it includes, unless the script already has it
+/// (`included`). Comment lines and indentation are left out, because a TAKE and its UNDO must fit into the 16 kB that a
+/// server still reads after the client has gone.
 fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::Result<()> {
     if included.iter().any(|file| file == name) {
         return Ok(());

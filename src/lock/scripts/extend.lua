@@ -1,4 +1,4 @@
--- Extends a lease. Never shortens a lease, and never re-creates a lost lease (RedLock.net does). Adds no hold: the
+-- Extends a lease, but never shortens it, and never re-creates a lost one (RedLock.net does). Adds no hold, because the
 -- request may arrive after the release of the hold.
 -- ARG: token, slot, hold (nil: the hold that took the lock), ttl (ms; nil: the ttl with which the lease was taken),
 --      default (ms: the ttl of a lease without a record), renew (given if the hold's job runs: extend the lease even if

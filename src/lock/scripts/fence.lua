@@ -5,10 +5,10 @@
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end
 local fence, count = tonumber(ARG.fence), counter(ARG.slot)
--- A counter above a shared lease's fencing token does no harm: the next writer's fencing token exceeds the counter.
+-- A counter above a shared lease's fencing token does no harm: the next writer's fencing token exceeds it.
 if count > fence and claim ~= 'shared' then return answer_from_reads('higher') end
 set_counter(digits(math.max(count, fence)), ARG.slot)
 local record = record_of(ARG.token)
--- A record that HSET creates would never expire. So HSET changes the record only if the record exists.
+-- A record that HSET creates would never expire, so HSET only changes one that exists.
 if redis.call('EXISTS', record) == 1 then redis.call('HSET', record, 'fence', ARG.fence) end
 return answer('raised')

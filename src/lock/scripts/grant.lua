@@ -1,4 +1,5 @@
--- Grants a lease to ARG.token for ARG.ttl ms, and notes the run that begins. No other file grants leases. The script that includes this file sets:
+-- Grants a lease to ARG.token for ARG.ttl ms, and notes the run that begins. No other file grants leases. The script
+-- that includes this file sets:
 -- fence (the lease's fencing token), count (the new value of the counter), slot (nil: none)
 -- since (the moment of the grant, us), began (the same moment, ms)
 -- for a member: mark (the value that K gets if the lock is free), list (the function list_member)

@@ -1,4 +1,4 @@
--- Tells the newest hold of a lease. A release by the lease's own token ends the newest hold.
+-- Names the newest hold of a lease, which a release by the lease's own token ends.
 -- ARG: token
 -- Answers: newest (hold, entered: a number that grows with each entry), gone (node: uptime and run_id, see keys.lua),
 --      other (holders)

@@ -1,5 +1,5 @@
--- Tells who has a lock and who waits for it. Changes nothing, except that state.lua forgets members whose lease has
--- run out.
+-- Reports who holds a lock and who waits for it. Changes nothing, except that state.lua forgets members whose lease is
+-- over.
 -- ARG: bytes (how many bytes of a token to return; nil: all), most (how many holders to return), named (a token: its
 --      holder is returned, too; nil: none), waiters (how many waiters to return; nil: none)
 -- Answers: free (waiting: how many wait, clock in ms, node: uptime and run_id, see keys.lua),

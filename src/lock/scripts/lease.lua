@@ -1,27 +1,26 @@
 -- needs state, node
 -- The leases of a lock: their records, holds and holders, how they are extended, their fencing counters.
 
--- The key of the record of this token.
 local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns whether the token has the lock, and the token's hold. (Another library's token may look like `x.y`, redlock's
--- form of the token x with the hold y. Then the whole text `x.y` is the token, and the hold is nil.)
+-- Returns whether the token holds the lock, and its hold. (Another library's token may look like `x.y`, redlock's form
+-- of the token x with the hold y. Then all of it is the token, and the hold is nil.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
 end
 
--- The time (ms) until the lease of this token ends; -1 if the lease never expires. The token must have the lock.
+-- The time (ms) until the lease of this token ends; -1 if it never expires. The token must hold the lock.
 local function until_end(token)
   if claim then return redis.call('ZSCORE', M, token) - now end
   return redis.call('PTTL', K)
 end
 
--- The user who revoked a lease; nil or false if nobody has. The arguments are fields of the lease's record. `by`: the
--- user who revoked this lease alone. `since`: the time of the grant (us). A revocation of all members counts for each
--- lease that was granted before the revocation. (If `since` is in the future, the clock was set back after the grant.)
+-- The user who revoked a lease; nil or false if nobody has. The arguments are fields of its record. `by`: the user who
+-- revoked this lease alone. `since`: the time of the grant (us). A revocation of all members counts for each lease that
+-- was granted before it. (If `since` is in the future, the clock was set back after the grant.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -30,8 +29,7 @@ local function revoked_by(by, since)
   return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
 end
 
--- The record of this token's lease; without a ttl and a fence if another library took the lease. The token must have
--- the lock.
+-- The record of this token's lease; without a ttl and a fence if another library took it. The token must hold the lock.
 local function read_record(token)
   local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since')
   if record[1] ~= (claim and token or value) then record = {} end
@@ -51,8 +49,8 @@ local function answer_from_reads(outcome, fields)
   return answer(outcome, fields)
 end
 
--- The holder with this token, as a list of fields. The field `value` is the first ARG.bytes bytes of the token (nil:
--- the whole token). A lease of another library has no record, so the list has only `value` and `left`.
+-- The holder with this token, as a list of fields. `value` is the first ARG.bytes bytes of the token (nil: all of it).
+-- A lease of another library has no record, so the list has only `value` and `left`.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -63,8 +61,8 @@ local function holder(token)
   return flat(fields)
 end
 
--- The holders of the lock, as the fields of an answer. Of the members at most `most` are told (nil: all). The member
--- whose lease lasts longest is always among them.
+-- The holders of the lock, as the fields of an answer: of the members at most `most` (nil: all), and always the one
+-- whose lease lasts longest.
 local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
@@ -90,7 +88,7 @@ local function is_vacant()
   return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
 end
 
--- The answer if this node does not have the lease. `gone`: there is room for the lease. `other`: others have the lock.
+-- The answer if this node does not have the lease. `gone`: there is room for it. `other`: others hold the lock.
 local function answer_without_lease()
   if is_vacant() then
     return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
@@ -98,8 +96,8 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- Makes the lease of this token last ttl ms from now, but never shortens the lease. Returns the rest of the lease (ms);
--- -1 if the lease never expires.
+-- Makes the lease of this token last ttl ms from now, but never shortens it. Returns the rest of the lease (ms); -1 if
+-- it never expires.
 local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end
@@ -111,8 +109,8 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Makes the lease of ARG.token last at least for a ttl (ms) from now: ARG.ttl, else the ttl in `record`, else
--- ARG.default. Returns the rest of the lease (ms). `record`: the lease's record, from read_record.
+-- Makes the lease of ARG.token last at least for a ttl (ms) from now: ARG.ttl, else the ttl in `record` (from
+-- read_record), else ARG.default. Returns the rest of the lease (ms).
 local function extend_lease(record)
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
@@ -123,7 +121,6 @@ local function behind_all(set)
   return digits(math.max(us, (tonumber(last) or 0) + 1))
 end
 
--- Adds a hold, unless the lease has this hold already.
 local function add_hold(hold)
   if redis.call('EXISTS', H) == 0 then
     if hold == 'base' then return end
@@ -150,8 +147,8 @@ local function set_counter(n, slot)
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Adds the lease of ARG.token to the members, for ARG.ttl ms. Sets the fencing counter to `count`. `slot`: nil for a
--- shared lease. The lease's record must be there already, since members.expire sets the expiry of the record.
+-- Adds the lease of ARG.token to the members, for ARG.ttl ms, and sets the fencing counter to `count`. `slot`: nil for
+-- a shared lease. The lease's record must exist already, because members.expire sets its expiry.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
   set_counter(count, slot)

@@ -5,7 +5,7 @@
 -- How long a free lock is kept for a waiter that was called, and may be frozen.
 local RESERVED_MS = 1000
 
--- Deletes the lease of this token. Call this only for a lease that has the lock.
+-- Deletes the lease of this token, which must hold the lock.
 local function drop(token)
   if claim then
     members.forget({token})
@@ -15,8 +15,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes the take with this token (nil: no take). True if this node had granted the take. If the user has no right to
--- DEL, K is not deleted, but expires at once. (The take of such a user wrote K, and failed later.)
+-- Undoes the take with this token (nil: no take). True if this node had granted it. If the user has no right to DEL, K
+-- is not deleted, but expires at once. (The take of such a user wrote K, and failed later.)
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -37,30 +37,30 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first waiter in line that listens, and reserves the lock for this waiter. `me`: the waiter whose take the
--- script carries out; nil: no waiter. Returns
+-- Calls the first waiter in line that listens, and reserves the lock for it. `me`: the waiter whose take the script
+-- carries out; nil: no waiter. Returns
 -- the name of the called waiter;
--- `me` if `me` is the first in line: `me` leaves the line, gets no call, and needs no reservation;
+-- `me` if it is the first in line: it leaves the line, gets no call, and needs no reservation;
 -- false if the line is empty;
 -- nil if the first waiter does not fit, or the lock is reserved already. The first waiter is then only sent `head`. (A
 -- second reservation would overwrite the present one.)
 local function call_next(me)
-  -- The claim of a waiter, for `fits`. The first letter of the waiter's name tells the claim: `s` is shared, `p` is a
-  -- slot, any other letter is exclusive. The name does not tell the number of slots, so the script assumes the
-  -- number of the present leases. A waiter that wants another number is called all the same, and its take is refused.
+  -- The claim of a waiter, for `fits`. The first letter of its name stands for the claim: `s` is shared, `p` is a slot,
+  -- any other letter is exclusive. The name does not have the number of slots, so the script assumes that of the
+  -- present leases. A waiter that wants another number is called all the same, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
   end
 
-  -- Sends the waiter this text. True if the waiter listens, or if PUBLISH fails (for lack of a permission, say). A
-  -- waiter that does not listen is dead: drops the waiter from the line, and returns nil.
+  -- Sends the waiter this text. True if it listens, or if PUBLISH fails (for lack of a permission, say). A waiter that
+  -- does not listen is dead: drops it from the line, and returns nil.
   local function tell(waiter, text)
     if redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text) ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
   end
 
-  -- Sends `head` (keep watch) to the first waiter that listens. Drops the dead waiters in front of that waiter.
+  -- Sends `head` (keep watch) to the first waiter that listens, and drops the dead waiters in front of it.
   local function tell_first()
     local waiter
     repeat waiter = redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')
@@ -75,8 +75,7 @@ local function call_next(me)
     else
       redis.call('ZPOPMIN', Q)
       -- `go` must arrive before the next waiter's `head`, but a server sends the messages of a script in reverse order.
-      -- So the script tells the second waiter in line before it calls the first. (The first may then turn out to be
-      -- dead.)
+      -- So the second waiter in line is sent `head` before the first is called. (The first may turn out to be dead.)
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then

@@ -32,8 +32,8 @@ script!(FORGET, "forget_all");
 mod tests {
     use super::*;
 
-    /// After a client has closed its connection, the server still reads 16 kB of requests. A TAKE and two UNDOs must
-    /// fit into these 16 kB. (The first UNDO carries the script's body, the second only the script's SHA1.)
+    /// After a client has closed its connection, the server still reads 16 kB of requests, into which a TAKE and two
+    /// UNDOs must fit. (The first UNDO carries the script's body, the second only its SHA1.)
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {

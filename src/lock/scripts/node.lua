@@ -1,6 +1,6 @@
--- Returns three values: the field `node` of an answer, the seconds since the server's start, and the server's run_id.
--- The seconds are negative if somebody has set the clock to a time before the start. If INFO is refused, the seconds
--- are nil, and the run_id is ''. Cost: INFO, as much as five other calls.
+-- Returns the field `node` of an answer, the seconds since the server's start, and its run_id. The seconds are negative
+-- if somebody has set the clock to a time before the start. If INFO is refused, they are nil, and the run_id is ''.
+-- Cost: INFO, as much as five other calls.
 local function node()
   local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
   if type(info) == 'string' then

@@ -1,13 +1,13 @@
--- Gives a holder's lease again to this node, which has forgotten the lease. Raises the counter to the lease's fencing
--- token. Ignores the queue and the reservation: the holder goes before all waiters.
+-- Re-creates a holder's lease on this node, which has forgotten it. Raises the counter to the lease's fencing token.
+-- Ignores the queue and the reservation: the holder goes before all waiters.
 -- ARG: token, slot (nil: the lease has none), ttl (ms: how long the lease lasts from now), fence (the lease's fencing
 --      token), host, pid, user, label, hold (the holder's hold; 'base': the hold that took the lock), held (ms: how
 --      long the holder has had the lease), entry (see take.lua), began (ms since 1970 by this server's clock: the
---      beginning of the run), once (given if the run has --once-per), tries (given if it
---      counts for --tries), run_id (of the server that answered gone; nil: INFO
---      is refused), alone (given if this is the only node), newest (see take.lua)
+--      beginning of the run), once (given if the run has --once-per), labelled (see take.lua), tries (given if it
+--      counts for --tries), run_id (of the server that answered gone; nil: INFO is refused), alone (given if this is
+--      the only node), newest (see take.lua)
 -- Answers: extended (left in ms, holds, node: uptime and run_id, see keys.lua), restarted (the server's run_id is not
---      ARG.run_id), higher (only with `alone`: the counter is larger than `fence`, since the node granted a later
+--      ARG.run_id), higher (only with `alone`: the counter is larger than `fence`, because the node granted a later
 --      lease, or force ended this lease), revoked (by: user@host), other (holders)
 -- Cost: 21 calls.
 -- include lease, log, tries
@@ -37,7 +37,7 @@ if not was_here then
     end)
   end
   -- The lock may be reserved, for this holder or for a waiter. An exclusive lease leaves no room for that waiter, so
-  -- the reservation is deleted. Beside a member the waiter may still fit, so the waiter's reservation stays.
+  -- the reservation is deleted. Beside a member the waiter may still fit, so its reservation stays.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

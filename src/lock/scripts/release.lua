@@ -1,7 +1,7 @@
 -- Releases a hold of a lease. The release of the last hold frees the lock. A copy of the request may arrive late, and
--- does no harm: the copy ends the same hold or nothing.
+-- does no harm: it ends the same hold or nothing.
 -- ARG: token, hold (the hold to end; nil: the hold that took the lock, if the key H is missing. If the key H exists,
---      nothing is released, and the answer tells the newest hold), note (a key to write when the lease ends, for the
+--      nothing is released, and the answer names the newest hold), note (a key to write when the lease ends, for the
 --      process that renews the lease; the key lasts as long as the lease would have lasted; nil: no note)
 --      for the history: run (the run with its end, see log.lua; a failed run may have its errors in e; a release by
 --      token has only an exit status, or nil: released), unused (given if nothing ran under the lease), final (given if
@@ -9,7 +9,7 @@
 --      node's run_id when the node last confirmed the lease; nil: never)
 -- Answers: released, still-held (holds: how many are left), newest (hold: the newest hold; nothing was released),
 --      gone, other (holders), both with known, and node: uptime and run_id, see keys.lua
---      known: what the log knows of the run: 'ended' (an end that a release has told), 'known' (no end, or another
+--      known: what the log knows of the run: 'ended' (an end that a release has reported), 'known' (no end, or another
 --      one: lost, revoked, expired), nil (nothing)
 --      unnoted (why the success for --once-per could not be written), unwritten (why the rest could not be written)
 -- Reads K, H and L; the release of an inner hold reads nothing else. Deletes K, L and H (for a member: its record and
@@ -38,8 +38,8 @@ end
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 
--- Writes the note ARG.note (nil: no note). The script must have made another write before: a server that is out of
--- memory refuses only a script's first write.
+-- Writes the note ARG.note (nil: no note). The script must have made another write before, because a server that is out
+-- of memory refuses only a script's first write.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
@@ -72,7 +72,7 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', notes)
 end
 
--- This node does not have the lease. But after a restart, a waiter may have reserved the lock for the lease's holder
+-- This node does not have the lease. But after a restart, a waiter may have reserved the lock for its holder
 -- (keep_for_holder in take.lua): then the release deletes the reservation. Otherwise it writes only the history.
 local is_read, at, text = pcall(find_run, ARG.token)
 local run, has_room = is_read and at and cjson.decode(text), is_vacant()

@@ -8,9 +8,8 @@
 -- Cost: 6 calls; with `force` 15.
 -- include line, lease, end
 
--- Revokes the lease of this token; with ARG.force, ends the lease at once, and raises the counter above the lease's
--- fencing token: recreate.lua on a single node then refuses to bring the lease back. Returns the outcome: 'revoked' or
--- 'released'.
+-- Revokes the lease of this token. With ARG.force, ends it at once, and raises the counter above its fencing token, so
+-- that recreate.lua on a single node refuses to bring it back. Returns the outcome: 'revoked' or 'released'.
 local function end_one(token)
   local record, slot = record_of(token), claim and redis.call('ZSCORE', P, token)
   if not ARG.force then
@@ -41,7 +40,6 @@ local function force_all()
   return 'released'
 end
 
--- Revokes the leases of all members. Returns the outcome.
 local function revoke_all()
   redis.call('HSET', L, 'revoked', us .. ' ' .. ARG.by)
   return 'revoked'

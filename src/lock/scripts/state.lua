@@ -1,8 +1,7 @@
--- Finds out who has the lock, forgets members whose lease has run out, and makes answers. take.lua and release.lua
--- leave out this file in the plain case. After the last lines of this file, M has only leases that still last by the
--- server's clock.
+-- Finds out who holds the lock, forgets members whose lease has run out, and makes answers. take.lua and release.lua
+-- leave out this file in the plain case. After its last lines, M has only leases that still last by the server's clock.
 
--- claim: 'shared' or 'slots:L' if members have the lock, as the mark in K says; nil if no member has the lock.
+-- claim: 'shared' or 'slots:L' if members hold the lock, as the mark in K says; nil if none does.
 -- revoked_all: the field `revoked` of L; nil until revoked_by in lease.lua has read the field.
 local claim, revoked_all
 local now = tonumber(ms)
@@ -11,7 +10,6 @@ local UNPACKED = 1000
 
 if type(value) == 'table' then
   if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
-  -- A key of another type.
   value = nil
 elseif value and string.sub(value, 1, 1) == 's' then
   local nonce = '%.' .. string.rep('%x', 16) .. '$'
@@ -23,8 +21,7 @@ local function digits(n)
   return string.format('%.0f', n)
 end
 
--- True if the lease of this token has the lock. An empty token never has the lock, although another library's token may
--- be empty.
+-- True if the lease of this token holds the lock. An empty token never does, although another library's may be empty.
 local function is_held_by(token)
   if not token or token == '' then return false end
   if not claim then return value == token end
@@ -49,14 +46,13 @@ local function answer(outcome, fields)
   return flat(fields)
 end
 
--- The functions on members. A script creates these functions only if members have the lock, or ARG.claim is shared or
--- slots:L.
+-- The functions on members, which a script creates only if members hold the lock, or ARG.claim is shared or slots:L.
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- Sets the expiry of K, L, M and P to the latest deadline of a member. (If that deadline has passed by now, PEXPIREAT
-  -- deletes the keys.) If no member is left, deletes these keys. If K is deleted, the lock is free for the rest of the
-  -- script: `value` and `claim` say so.
+  -- Sets the expiry of K, L, M and P to the latest deadline of a member. (If it has passed by now, PEXPIREAT deletes
+  -- the keys.) If no member is left, deletes these keys. If K is deleted, the lock is free for the rest of the script:
+  -- `value` and `claim` say so.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last then
@@ -67,9 +63,9 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- Makes a member's lease last ttl ms from now, and the member's record a second longer. L notes the longest ttl of
-  -- all members, since a quarantine must last at least as long. PEXPIREAT comes first: a server out of memory may refuse a script's first write, but
-  -- never PEXPIREAT. After PEXPIREAT, such a server does not refuse ZADD and HSET.
+  -- Makes a member's lease last ttl ms from now, and its record a second longer. L notes the longest ttl of all
+  -- members, because a quarantine must last at least as long. PEXPIREAT comes first: a server out of memory may refuse
+  -- a script's first write, but never PEXPIREAT. After PEXPIREAT, it does not refuse ZADD and HSET.
   function members.expire(token, ttl)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
     redis.call('ZADD', M, digits(now + ttl), token)
@@ -89,8 +85,8 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
 end
 
 -- Forgets members whose lease has run out, but calls no waiter. The client of this request may be a waiter that was
--- frozen when an earlier script called the waiter. Such a waiter is no longer in line, but has an older ticket than the
--- first in line, and goes first.
+-- frozen when an earlier script called it. Such a waiter is no longer in line, but has an older ticket than the first
+-- in line, and goes first.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

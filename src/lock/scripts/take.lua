@@ -23,9 +23,9 @@
 --      closed (left: ms until it opens, closed: who closed it, longest, node, position),
 --      other-claim (the holders have a claim of another kind; holders, node),
 --      ran (a run has succeeded within ARG.once; success: this run, clock in ms),
---      tried (ARG.tries runs have begun within ARG.once; tries: how many, first: the beginning of the first, last: the run
---      that began last, going: the value of K, clock in ms), superseded (a larger number has come; newest: the value of NEWEST, clock in ms,
---      node)
+--      tried (ARG.tries runs have begun within ARG.once; tries: how many, first: the beginning of the first, last: the
+--      run that began last, going: the value of K, clock in ms), superseded (a larger number has come; newest: the
+--      value of NEWEST, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (given if this call has put the waiter in line). There is no
 --      position if the caller does not wait, or if K is a key of another type.
 -- Reads K, R, Q, S, CLOSED, INFO (with `once` RUNS, with `newest` NEWEST). A grant reads the counter. A grant writes K, L, F,
@@ -54,8 +54,8 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
 
   -- The first free slot, in order from slot `first`; behind the last slot comes slot 0. nil if all slots are taken.
   local function free_from(first)
-    -- True if all slots from `first` to `last` are taken. If somebody deletes the lock's key by hand, the lock is
-    -- free, but P still lists slots. So `claim` is checked, too: it is nil if the lock is free.
+    -- True if all slots from `first` to `last` are taken. If somebody deletes the lock's key by hand, P still lists
+    -- slots, so `claim` is checked, too: it is nil if the lock is free.
     local function are_taken(first, last)
       return claim and redis.call('ZCOUNT', P, first, last) >= last - first + 1
     end
@@ -89,15 +89,15 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
     return fields
   end
 
-  -- The answer of a call that gets no lease. If this request has undone a granted try of the caller, the script calls
-  -- the next waiter first.
+  -- The answer of a call that gets no lease. If this request has undone a granted try of the caller, first the next
+  -- waiter is called.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
   end
 
-  -- The answer of a call that must not get the lock now. If the caller waits, the caller is put in line, with the
-  -- ticket that it has already, or else behind all waiters. If K is a key of another type, nobody is put in line.
+  -- The answer of a call that must not get the lock now. If the caller waits, it is put in line, with the ticket that
+  -- it has already, or else behind all waiters. If K is a key of another type, nobody is put in line.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -114,10 +114,10 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
     return turned_away(outcome, fields)
   end
 
-  -- ARG.seen is the token of a holder that the caller saw before this call. If the server has restarted after that,
-  -- reserves the lock for this holder, and returns ARG.seen. Otherwise returns false. If the counter has reached this
-  -- holder's fencing token, the script reserves nothing: after the restart, this holder or a later holder has had the
-  -- lock. If this holder is a reader, only a larger counter proves this: readers have equal fencing tokens.
+  -- ARG.seen is the token of a holder that the caller saw before this call. If the server has restarted since, reserves
+  -- the lock for this holder, and returns ARG.seen. Otherwise returns false. If the counter has reached this holder's
+  -- fencing token, nothing is reserved: after the restart, this holder or a later one has held the lock. If this holder
+  -- is a reader, only a larger counter proves this, because readers have equal fencing tokens.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -177,8 +177,8 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
       if not reserved or reserved == me then return nil end
     end
     -- The lock is reserved here, for a holder or for another waiter. If that waiter's claim is of the caller's kind
-    -- (both are readers, or both want a slot), the caller may get a lease all the same. There must be room for both,
-    -- and the line must be empty.
+    -- (both are readers, or both want a slot), the caller may get a lease all the same, if there is room for both, and
+    -- the line is empty.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -195,8 +195,8 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
     -- The fencing token of a slot is above the slot's counter and the lock's counter, and at least ARG.now. A shared
-    -- lease gets the lock's counter as it is: over several nodes, shared leases that raise counters would outbid each
-    -- other. If the lock's counter is missing, a shared lease gets ARG.now (fencing.rs).
+    -- lease gets the lock's counter as it is, because over several nodes, shared leases that raise counters would
+    -- outbid each other. If the lock's counter is missing, a shared lease gets ARG.now (fencing.rs).
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)
@@ -205,8 +205,8 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
   end
 end
 
--- The fencing token of an exclusive lease is at least ARG.now, the client's clock: a counter that was lost does not
--- start again at 1. The client sends the same ARG.now to all nodes.
+-- The fencing token of an exclusive lease is at least ARG.now, the client's clock, so that a counter that was lost does
+-- not start again at 1. The client sends the same ARG.now to all nodes.
 if not fence then
   local known = redis.call('GET', F) or '0'
   if not (string.find(known, '^%d+$') and tonumber(known) < 2 ^ 53) then -- as in `counter`
