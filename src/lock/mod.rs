@@ -66,15 +66,14 @@ pub(crate) struct Request {
     /// The tokens of the enclosing jobs' leases, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// True if one process renews the lease, and another process releases the lease. Such a release leaves a note, so
-    /// that the process that renews does not take the release for a loss.
+    /// One process renews the lease, and another releases it. The release leaves a note, so that the process that
+    /// renews does not take it for a loss.
     pub(crate) noted: bool,
-    /// True if another process releases the lease, by the lease's token.
+    /// Another process releases the lease, by its token.
     pub(crate) is_acquired: bool,
-    /// The moment of the call.
     pub(crate) called: Boot,
     pub(crate) once_per: Option<OncePer>,
-    /// True if the call names the label of the owner; false: the label is the command's name.
+    /// True if the call names the label of the owner; false: it is the command's name.
     pub(crate) has_label: bool,
     /// The caller's number of `--newest`: nothing is granted if a larger number has come.
     pub(crate) newest: Option<u64>,
@@ -118,32 +117,27 @@ impl Request {
     }
 }
 
-/// The choice to re-enter a lease, instead of waiting for the lock.
+/// Whether to re-enter a lease, instead of waiting for the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reenter {
     No,
-    /// Do not re-enter: other options of this call rule that out.
+    /// Other options of this call rule a re-entry out.
     Excluded,
-    /// If an ancestor still holds a lease, re-enter this lease, and do not change its ttl. Otherwise take the lock as
-    /// usual.
+    /// If an ancestor still holds a lease, re-enter it, and do not change its ttl. Otherwise take the lock as usual.
     IfHeld,
-    /// Re-enter the lease of this token, or fail. The entry extends the lease to the request's ttl, unless the lease
-    /// lasts longer already.
+    /// Re-enter the lease of this token, or fail. The entry extends it to the request's ttl, unless it lasts longer.
     Must(String),
 }
 
 impl Lock {
-    /// The longest time that one node may take for one request.
     pub(crate) fn node_timeout(&self) -> Duration {
         self.locks.node_timeout()
     }
 
-    /// The Redis key of the lock.
     pub(crate) fn key(&self) -> &str {
         &self.keys.lock
     }
 
-    /// The same lock, to be taken with this claim.
     pub(crate) fn with_claim(self, claim: Claim) -> Lock {
         Lock { claim: Some(claim), ..self }
     }
@@ -153,13 +147,12 @@ impl Lock {
         self.claim.unwrap_or_default()
     }
 
-    /// A call of this script for the lock, with the lock's claim as an argument.
     fn call(&self, script: &'static Script, args: Args) -> Call {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
-    /// A call of a script for the lease of the token `stem`. If the release of this lease leaves a note
-    /// ([`token::is_noted`]), the call also has the note's key: release.lua writes the note, extend.lua reads it.
+    /// A call for the lease of the token `stem`. If its release leaves a note ([`token::is_noted`]), the call also has
+    /// the note's key: release.lua writes the note, extend.lua reads it.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)
