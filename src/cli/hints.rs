@@ -1,5 +1,5 @@
-//! The message for arguments that clap does not understand. The message is one line: mostly clap's words, with a hint
-//! in place of clap's tips and usage.
+//! The message for arguments that clap does not understand: one line, mostly clap's words, with a hint in place of
+//! clap's tips and usage.
 
 use crate::cli;
 use crate::text::{SHOWN_OF_TOKEN, shell_word};
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 pub(super) const NO_DASHES: &str = "put -- before the command: redlock run NAME -- COMMAND";
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
-/// commands of redlock to which the hint applies (an empty list: all), the words, and the hint.
+/// commands to which the hint applies (an empty list: all), the words, and the hint.
 const MEANT: [(&[&str], &str, &str); 37] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
@@ -70,7 +70,6 @@ const RUNS_NOTHING: &str =
 
 const REDIS: &str = "use --redis redis://HOST:PORT/DB (rediss:// with TLS)";
 
-/// The error of these arguments in one line.
 pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     let mut redlock = cli::command();
     redlock.build();
@@ -150,7 +149,7 @@ pub(super) fn lacks(command: &str, format: &str) -> String {
     }
 }
 
-/// The message for a long option that has only one dash, as in consul (`-name`); None for any other word.
+/// For a long option that has only one dash, as in consul (`-name`).
 fn with_one_dash(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
     let word = word.split('=').next().filter(|word| word.starts_with('-') && word.len() > 3)?;
     let long = format!("-{word}");

@@ -1,5 +1,5 @@
-//! The default label of a job: the name of its script or command. The label has no arguments: other users see the
-//! label, and arguments may hold secrets.
+//! The default label of a job: the name of its script or command, without arguments, because other users see the label,
+//! and arguments may hold secrets.
 
 use crate::cli::values::LONGEST_LABEL;
 use std::ffi::{OsStr, OsString};
@@ -55,7 +55,7 @@ mod tests {
             ("/bin/bash -eu /opt/nightly.sh secret", "nightly.sh"),
             ("env X=secret job", "env"),
             ("nice job", "nice"),
-            // The shell has no script, or its options do not tell which word is the script.
+            // The shell has no script, or its options do not show which word is the script.
             ("sh", "sh"),
             ("sh -s secret", "sh"),
             ("bash -eo pipefail job.sh", "bash"),

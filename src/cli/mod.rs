@@ -47,7 +47,6 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples in the help: a crontab.
 const EXAMPLES: &str = "  0 3 * * *   redlock run backup --once-per day --max-run 90m -- ./backup
   30 7 * * *  redlock check -q";
 
@@ -305,7 +304,7 @@ pub(crate) struct NamesArgs {
 }
 
 impl NamesArgs {
-    /// Moves the names of all `--name` into `names`; then `names` is sorted, and has each name once.
+    /// Moves the names of all `--name` into `names`, which is then sorted, and has each name once.
     pub(crate) fn gather(&mut self) {
         self.names.append(&mut self.option);
         self.names.sort();
@@ -473,7 +472,6 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The option --once-per, with the options that say more about it.
     pub(crate) fn once_per(&self) -> Option<OncePer> {
         let period = self.once_per?;
         let named = self.wait.map(|wait| wait.min(period / 2));
@@ -588,7 +586,6 @@ pub(crate) struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// True if the caller asks for an answer by the exit status.
     pub(crate) fn answers_by_status(&self, quiet: bool) -> bool {
         self.token.is_some() || quiet
     }
@@ -653,8 +650,8 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// The definition of the command line, for parsing, man pages and completions. The options of a subcommand are defined
-/// only if the command line has this subcommand: to define all takes 0.25 ms of 2.5.
+/// For parsing, man pages and completions. The options of a subcommand are defined only if the command line has it,
+/// because to define all takes 0.25 ms of 2.5.
 pub fn command() -> clap::Command {
     Cli::command()
         // The one screen of `redlock -h` has room for the commands only.
@@ -682,16 +679,16 @@ pub fn command() -> clap::Command {
 #[derive(Args)]
 struct NoArgs {}
 
-/// Adds the options of the command `A`, and the options of every command; the latter are hidden from the help. clap
-/// merges `redlock -q status` and `redlock status -q`. (clap's own way, which adds the options to all commands at each
-/// start, takes 0.1 ms.)
+/// Adds the options of the command `A`, and those of every command, which are hidden from the help. clap merges
+/// `redlock -q status` and `redlock status -q`. (clap's own way, which adds the options to all commands at each start,
+/// takes 0.1 ms.)
 fn with_common<A: Args>(command: clap::Command) -> clap::Command {
     Common::augment_args(A::augment_args(command))
         .mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })
 }
 
 impl Cli {
-    /// The common options of `run` and `acquire`; None for the other commands, which take no lease.
+    /// The common options of `run` and `acquire`; the other commands take no lease.
     pub(crate) fn taking(&self) -> Option<&LeaseArgs> {
         match &self.command {
             Command::Run(args) => Some(&args.taking),
@@ -700,13 +697,11 @@ impl Cli {
         }
     }
 
-    /// True for a call with `--once-per`.
     pub(crate) fn is_once(&self) -> bool {
         matches!(&self.command, Command::Run(args) if args.once_per.is_some())
     }
 
-    /// The name of the lock on the command line; of several locks of `run`, the first. None for `status` of several
-    /// locks, and for commands without a lock's name.
+    /// On the command line; of several locks of `run`, the first. None for `status` of several locks.
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.command {
             Command::Extend(args) => args.lock.name(),

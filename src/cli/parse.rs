@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-/// The reason why a command line makes no call.
+/// Why a command line makes no call.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The text of `--help` or `--version`, for standard output; a success.
@@ -51,7 +51,6 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches)
 }
 
-/// Refuses a form of results that this command does not have.
 fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> {
     let given = matches.get_one::<Format>("format").filter(|_| matches.value_source("format") == Some(CommandLine));
     match given {
@@ -62,7 +61,6 @@ fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> 
     }
 }
 
-/// Brings alternative spellings into one form.
 fn normalize(cli: &mut Cli) -> Result<(), String> {
     match &mut cli.command {
         Command::Run(args) => {
@@ -86,8 +84,8 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds the names of `run`, and sorts them by their bytes. All calls take several locks in that order, so no two calls
-/// each have a lock that the other waits for.
+/// Finds the names of `run`, and sorts them by their bytes: all calls take several locks in that order, so no two calls
+/// each hold a lock that the other waits for.
 fn find_names(args: &mut RunArgs) -> Result<(), String> {
     let names = &mut args.taking.names;
     let has_both = args.plain.is_some() && !names.is_empty();

@@ -12,7 +12,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The time for which runs are surely remembered; LOG_MS in keys.lua is a day longer.
+/// How long a history is sure to last; LOG_MS in keys.lua is a day longer.
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// The longest name, in bytes.
@@ -30,7 +30,6 @@ pub(crate) fn lock_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a lock, or a pattern of names.
 pub(crate) fn pattern(text: &str) -> Result<String, String> {
     match text {
         "" => Err("the name is empty".to_owned()),
@@ -78,7 +77,7 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The time to look back for runs, at most as long as runs are remembered.
+/// How far to look back for runs: at most as long as a history lasts.
 pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),
@@ -89,7 +88,7 @@ pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
 /// `--wait` without a duration.
 pub(crate) const FOREVER: &str = "forever";
 
-/// The value of `--wait [D]`. If the value is no duration, it may be the command, the name, or a word for forever.
+/// If the value of `--wait [D]` is no duration, it may be the command, the name, or a word for forever.
 pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     if text == FOREVER {
         return Ok(Duration::MAX);
@@ -100,7 +99,7 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The value of `status --watch [D]`. If the value is no duration, it is probably the name.
+/// If the value of `status --watch [D]` is no duration, it is probably the name.
 pub(crate) fn watch(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),
@@ -159,7 +158,6 @@ pub(crate) fn signal(text: &str) -> Result<i32, String> {
     number.filter(is_signal).ok_or_else(|| "no signal; one is written TERM, SIGINT or 15".to_owned())
 }
 
-/// The parser of a whole number within these limits.
 pub(crate) fn whole<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Copy,
