@@ -21,13 +21,13 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let name = taking.names.concat();
     let watched = args.while_pid.map(guard::watched).transpose()?;
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
-    // The lease outlives this process, so the owner of the lease is the process of --while-pid, or the calling script.
+    // The lease outlives this process, so its owner is the process of --while-pid, or the calling script.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
     let label = settings.label.clone().unwrap_or_default();
     let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
     request.noted = watched.is_some();
     request.is_acquired = true;
-    // The guard is forked before there is a runtime: it must not share the runtime's descriptors.
+    // The guard is forked before there is a runtime, because it must not share the runtime's descriptors.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = watched.map(|watched| guard::fork(task(watched), &mut lock)).transpose()?;
@@ -88,8 +88,8 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Prints the lease. If there is a guard, hands the lease over to the guard. If the lease runs out meanwhile, returns
-/// an error, and kills the guard.
+/// Prints the lease, and hands it over to the guard if there is one. If the lease runs out meanwhile, returns an error,
+/// and kills the guard.
 async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
     let print_and_hand_over = async {
         output::print_when_read(text).await?;
@@ -113,7 +113,7 @@ async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) 
 }
 
 /// Releases a lease that the caller cannot use: the token was not printed in time, the guard failed, or a signal came.
-/// Returns `error`. If this is an [`Error::Output`], adds to its text whether the lease was released.
+/// Returns `error`; an [`Error::Output`] also says whether the lease was released.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, End::UNUSED).await;
     match (error, released) {

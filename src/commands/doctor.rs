@@ -33,7 +33,7 @@ fn is_exposed(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o006 != 0)
 }
 
-/// A line about the server of `local:`. It shows the socket, and tells how to stop the server, or that no server runs.
+/// A line about the server of `local:`: its socket, and how to stop the server, or that it does not run.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {
@@ -43,8 +43,8 @@ fn whereabouts(local: Local) -> Setting {
     Setting { variable: "local", value: socket.display().to_string().into(), from: from.into(), is_default: false }
 }
 
-/// Gathers the setup of the locks and the facts about the nodes at the same time: a node that hangs costs one wait
-/// only.
+/// Gathers the setup of the locks and the facts about the nodes at the same time, so that a node that hangs costs one
+/// wait.
 async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
@@ -53,7 +53,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         locks.add(&status);
         Ok(())
     };
-    // This view asks for runs, their errors and hosts, to find locks whose memory cannot be read.
+    // This view asks for runs, their errors and hosts, to find locks whose history cannot be read.
     let view = View::CHECK;
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;

@@ -1,4 +1,4 @@
-//! `redlock forget`: deletes what Redis remembers of a free lock.
+//! `redlock forget`: deletes the history of a free lock, and its number of `--newest`.
 
 use super::{DEFAULT_TTL, block_on, lock, settings};
 use crate::cli::{Common, ForgetArgs, Format};

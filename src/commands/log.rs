@@ -60,7 +60,6 @@ fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
     exit
 }
 
-/// Says which of the named locks no server knows.
 fn say_all_unseen<R>(
     locks: &mut Locks,
     Selection { prefix, .. }: Selection<'_>,

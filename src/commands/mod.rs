@@ -34,10 +34,6 @@ use std::time::Duration;
 
 const NAMELESS: &str = "missing lock name: give NAME and --token T, or set REDLOCK_NAME and REDLOCK_TOKEN";
 
-/// Executes a command.
-///
-/// # Errors
-/// The failure, which determines the exit status.
 pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
     let common = &cli.common;
     random::check().map_err(|error| Error::of_system("cannot get random numbers", &error))?;
@@ -58,18 +54,12 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// Runs `future` to its end.
-///
-/// # Errors
-/// The future's, and the errors of [`Error::cannot_wait`].
+/// Fails with the future's error, or with [`Error::cannot_wait`].
 fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
 /// Blocks these signals, except those that this process ignores, and makes them readable. A runtime must exist already.
-///
-/// # Errors
-/// The errors of [`Error::cannot_wait`].
 fn signals(signals: impl IntoIterator<Item = i32>) -> Result<Readable<Signals>, Error> {
     let blocked = Signals::block(&not_ignored(signals));
     let signals = blocked.map_err(|errno| Error::cannot_wait(errno.into()))?;
@@ -85,12 +75,12 @@ async fn interrupted(signals: &Readable<Signals>, line: &RefCell<ProgressLine>) 
     }
 }
 
-/// The locks on the nodes of these settings. A timeout or quarantine that is not set is derived from `ttl`.
+/// A timeout or quarantine that is not set is derived from `ttl`.
 fn locks(settings: &Settings, ttl: Duration) -> Locks {
     Locks::new(&settings.nodes, settings.node_timeout, settings.quarantine, ttl)
 }
 
-/// The lock of this name, with timeouts as in [`locks`].
+/// With timeouts as in [`locks`].
 ///
 /// # Errors
 /// [`Error::Usage`] when the lock's keys cannot share a slot of a Cluster, and the errors of [`start_local`].
@@ -100,29 +90,19 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
-/// All locks, for a command that only looks. Does not start a server of `local:` that was never started: such a server
-/// has no locks.
-///
-/// # Errors
-/// The errors of [`start_local`].
+/// For a command that only looks. A server of `local:` that was never started is not started: it has no locks.
 fn locks_to_look_at(settings: &Settings) -> Result<Locks, Error> {
     start_local(settings, Local::is_unused)?;
     Ok(locks(settings, DEFAULT_TTL))
 }
 
-/// The lock of this name, for a command that only looks.
-///
-/// # Errors
-/// The errors of [`lock`].
+/// For a command that only looks.
 fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     Ok(locks_to_look_at(settings)?.lock(name, &key))
 }
 
-/// The key of a lock: the prefix, then the lock's name.
-///
-/// # Errors
-/// [`Error::Usage`] if no Cluster could keep the lock's keys in one slot.
+/// The prefix, then the name. Fails if no Cluster could keep the lock's keys in one slot.
 fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     let key = format!("{}{name}", settings.prefix);
     match fits_one_slot(&key) {
@@ -133,9 +113,8 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// The name and the token for extend and release. A call with neither gets the name and the token of the enclosing job.
-/// A call with only the name of the enclosing job gets the token of this job. In all other cases the token is the given
-/// token, or None.
+/// The name and the token for extend and release. A call with neither gets those of the enclosing job, and a call with
+/// only the name of the enclosing job gets its token. Otherwise the token is the given one, or None.
 ///
 /// # Errors
 /// [`Error::Usage`] if the call gives a token without a name, or gives neither and has no enclosing job.
@@ -153,7 +132,7 @@ fn name_and_token(
     }
 }
 
-/// The given token, else the token of the innermost enclosing job that has a lease on this lock.
+/// The given token, else that of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
 /// [`Error::Usage`] with the text `missing` if there is no token; the errors of [`Lock::inspect`]; the reason why the
@@ -179,9 +158,9 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Returns the server of `local:`; None if the locks are on other servers. Starts the server, unless it runs or `skip`
-/// returns true. Call this before the first request: a start takes longer than a node may take to answer. Call this
-/// before the keeper is forked: the server must not descend from the keeper.
+/// The server of `local:`; None if the locks are on other servers. Starts it, unless it runs or `skip` returns true.
+/// Call this before the first request, because a start takes longer than a node may take to answer, and before the
+/// keeper is forked, because the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Refused`] if the directory is refused, [`Error::Unavailable`] when the server cannot be started.
@@ -195,11 +174,7 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings. Prints warnings about the settings, and with
-/// `--verbose` the settings themselves.
-///
-/// # Errors
-/// The errors of [`config::settings`].
+/// Prints warnings about the settings, and with `--verbose` the settings themselves.
 fn settings(common: &Common) -> Result<Settings, Error> {
     let settings = config::settings(common)?;
     settings.warnings.iter().for_each(|why| say(why));
@@ -212,7 +187,8 @@ fn settings(common: &Common) -> Result<Settings, Error> {
     Ok(settings)
 }
 
-/// Warns, with `--quiet` too, that no option, variable or file has named the nodes: every host would have its own lock.
+/// Warns, with `--quiet`, too, that no option, variable or file has named the nodes: every host would have its own
+/// lock.
 fn warn_of_default(settings: &Settings) {
     if let (true, [node]) = (settings.is_unconfigured, settings.nodes.as_slice()) {
         say(&format!(
@@ -246,13 +222,11 @@ fn say_missing(missing: &Missing) -> Exit {
     missing.locks.first().map_or(Exit::DONE, Exit::of_error)
 }
 
-/// The warning about nodes that have not answered, with the reasons; None if all nodes have answered.
 fn warning_about(missing: &Missing) -> Option<String> {
     (!missing.nodes.is_empty())
         .then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&missing.nodes)))
 }
 
-/// The claim that the options of run and acquire ask for.
 fn claim(taking: &LeaseArgs) -> Claim {
     match (taking.shared, taking.slots) {
         (true, _) => Claim::Shared,

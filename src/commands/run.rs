@@ -20,17 +20,13 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     run_with(args, common, &settings).map_err(|error| error.before_the_job(&args.taking.names).into())
 }
 
-/// Runs the command under the locks, with these settings.
-///
-/// # Errors
-/// The reason why the command was not started.
 fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
     check(args, settings).map_err(Error::Usage)?;
     let once_per = args.once_per();
     let wait = once_per.map_or(args.wait.unwrap_or_default(), |once| once.waits(false));
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
-    // redlock looks for the command now: a user should learn of a missing command at once, not after an hour in line.
+    // redlock looks for the command now, so that a user learns of a missing one at once, not after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     let errors = args.keep_errors.as_deref().map(open_errors).transpose()?;
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
@@ -63,7 +59,7 @@ fn open_errors(path: &Path) -> Result<File, Error> {
     opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())
 }
 
-/// Refuses combinations that cli/parse.rs cannot judge: they depend on the settings.
+/// Refuses combinations that cli/parse.rs cannot judge, because they depend on the settings.
 fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     let of_log = [("--once-per", args.once_per.is_some()), ("--keep-errors", args.keep_errors.is_some())];
     match of_log.into_iter().find(|(_, is_given)| *is_given && settings.log == 0) {
