@@ -21,22 +21,19 @@ use std::time::Duration;
 /// The most runs that the log of a lock can keep. (While runs go on, it may have some more: begin.lua.)
 const MOST_RUNS: u64 = 200;
 
-/// The kind of a value decides whether the value may be empty, which parts may be shown, and in which form the job gets
-/// the value.
+/// Decides whether a value may be empty, which parts of it may be shown, and in which form the job gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
-    /// A text that may be empty.
     EvenEmpty,
-    /// The job gets an absolute path, since it may change its directory.
+    /// The job gets an absolute path, because it may change its directory.
     Path,
     /// Redis URLs, shown without their passwords.
     Urls,
-    /// A secret, which is never shown.
+    /// Never shown.
     Secret,
 }
 
-/// A variable, the kind of its value, and its flag.
 type Variable = (&'static str, Kind, fn(&Common) -> Option<String>);
 
 /// All variables that are settings. A flag is named like its variable: `--tls-ca`. REDLOCK_PASSWORD has no flag.
@@ -54,21 +51,20 @@ const VARIABLES: [Variable; 12] = [
     (LABEL, Kind::Text, |flags| flags.label.clone()),
     (LOG, Kind::Text, |flags| flags.log.clone()),
 ];
-/// The beginning of the names of redlock's own variables.
 const OURS: &str = "REDLOCK_";
 const REDIS: &str = "REDLOCK_REDIS";
 const LABEL: &str = "REDLOCK_LABEL";
 const LOG: &str = "REDLOCK_LOG";
 
-/// A variable of other programs. It names the nodes if no setting names them. It is not read from redlock.conf.
+/// A variable of other programs, which names the nodes if no setting does. It is not read from redlock.conf.
 const REDIS_URL: &str = "REDIS_URL";
 
 /// The variables that `run` sets for its job, apart from settings.
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that redlock has warned of this. The variable
-/// names no node: if the job sets REDIS_URL, the nodes of REDIS_URL count.
+/// Tells the job that its lock is on the default address, and that redlock has warned of this. The variable names no
+/// node: if the job sets REDIS_URL, its nodes count.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
 /// A variable means the address if one of these words follows REDLOCK_ or REDLOCK_REDIS_.
@@ -85,13 +81,13 @@ pub(crate) struct Settings {
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) quarantine: Option<Duration>,
     pub(crate) label: Option<String>,
-    /// The number of runs that the log of a lock keeps.
+    /// How many runs the log of a lock keeps.
     pub(crate) log: u64,
     /// Variables for the job, with the settings from this call's flags: see [`environment_of_job`]. A redlock in the
     /// job finds the other settings itself, in the caller's variables and in the files.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all enclosing jobs' leases, the outermost first: REDLOCK_HELD, then REDLOCK_TOKEN. Lock names are
-    /// not needed, since tokens are unique.
+    /// not needed, because tokens are unique.
     pub(crate) ancestors: Vec<String>,
     /// REDLOCK_NAME and REDLOCK_TOKEN, if both are set: the lease of the enclosing job, or a lease that the user names.
     pub(crate) enclosing: Option<(String, String)>,
@@ -100,7 +96,7 @@ pub(crate) struct Settings {
     pub(crate) warnings: Vec<String>,
     /// True if no source names the nodes, and no enclosing `run` has warned of this.
     pub(crate) is_unconfigured: bool,
-    /// Warnings about skipped configuration files: this user may not read them, and the call works without them.
+    /// About skipped configuration files: this user may not read them, and the call works without them.
     pub(crate) skipped: Vec<String>,
     /// The settings with their sources, for -v and doctor.
     pub(crate) origins: Vec<Setting>,
@@ -134,8 +130,6 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&setting(variable))
 }
 
-/// Reads the settings of this process.
-///
 /// # Errors
 /// [`Error::Usage`] for a bad value, with its source. [`Error::Unavailable`] if a file cannot be read for lack of
 /// memory, descriptors or processes.
@@ -189,8 +183,8 @@ fn means_address(name: &str) -> bool {
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
-/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them. If the variable were
-/// only ignored, redlock would take the lock on another server, unnoticed.
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them. If it were only
+/// ignored, redlock would take the lock on another server, unnoticed.
 fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
     let is_named = !redis.is_default && redis.from != REDIS_URL;
     match unknown(environment).find(|name| means_address(name)) {
@@ -204,7 +198,6 @@ fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Resu
     }
 }
 
-/// The warning about an unknown variable.
 fn warning(name: &str) -> String {
     let name = name.replace(unprintable, "?");
     match means_address(&name) {
@@ -213,7 +206,7 @@ fn warning(name: &str) -> String {
     }
 }
 
-/// The name of the variable's setting: `tls-ca` for REDLOCK_TLS_CA. The setting's flag is `--` and this name.
+/// `tls-ca` for REDLOCK_TLS_CA. The setting's flag is `--` and this name.
 fn setting(variable: &str) -> String {
     variable.trim_start_matches("REDLOCK_").replace('_', "-").to_lowercase()
 }
@@ -294,7 +287,6 @@ fn settings_from(common: &Common, environment: &Environment, files: Vec<Source>)
     })
 }
 
-/// A text without control characters.
 fn plain_text(text: &str) -> Result<String, String> {
     match text.chars().any(char::is_control) {
         true => Err("control characters are not allowed".to_owned()),
@@ -367,7 +359,7 @@ fn first_line(path: &Path) -> Result<String, Unusable> {
     line.map(str::to_owned).ok_or_else(|| "its first line is empty".into())
 }
 
-/// A value. `from`: the source of the value, in words for messages.
+/// `from`: the source of the value, in words for messages.
 #[derive(Clone)]
 struct SettingValue {
     text: Cow<'static, str>,
@@ -375,7 +367,6 @@ struct SettingValue {
     from: Cow<'static, str>,
     /// True if the text is the default, or describes the default in words.
     is_default: bool,
-    /// The configuration file that has the value.
     file: Option<PathBuf>,
 }
 
@@ -388,12 +379,10 @@ impl SettingValue {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
     }
 
-    /// The parsed value; None if the value is the default.
     fn parse_if_set<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         (!self.is_default).then(|| self.parse(parser)).transpose()
     }
 
-    /// The value for the job: a path is made absolute.
     fn for_job(&self) -> OsString {
         let path = (self.kind == Kind::Path).then(|| std::path::absolute(&*self.text).ok()).flatten();
         path.map_or_else(|| OsString::from(&*self.text), PathBuf::into_os_string)
@@ -411,13 +400,11 @@ impl SettingValue {
     }
 }
 
-/// A variable and its value in one source.
 type Entry = (&'static str, SettingValue);
 
 /// The entries of a source, or the reason why its file is skipped.
 type Source = Result<Vec<Entry>, Skipped>;
 
-/// A configuration file that is skipped.
 struct Skipped {
     file: PathBuf,
     why: String,
@@ -440,13 +427,13 @@ fn secrets(sources: &[Source]) -> BTreeSet<PathBuf> {
     sources.iter().flat_map(of_source).collect()
 }
 
-/// The value from the nearest source that sets any of these variables. If the source sets several, the variable that
-/// comes first in `variables` counts.
+/// The value from the nearest source that sets any of these variables. If it sets several, the first of `variables`
+/// counts.
 ///
 /// # Errors
-/// If REDLOCK_REDIS is asked for, and this user may not read a file. The file may name the nodes, and a later source
-/// may name others. A file that another user may have written does not count, unless no source names the nodes: then
-/// the lock would be on the default address.
+/// If REDLOCK_REDIS is asked for, and this user may not read a file: it may name the nodes, and a later source may name
+/// others. A file that another user may have written does not count, unless no source names the nodes, because the lock
+/// would then be on the default address.
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     let needed = |skipped: &Skipped| format!("{}; it may name the Redis to use; give --redis instead", skipped.why);
     for source in sources {
@@ -466,7 +453,6 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
     foreign.filter(|_| variables == [REDIS]).map_or(Ok(None), |skipped| Err(needed(skipped)))
 }
 
-/// The flags of this call, each as an entry of its variable.
 fn flags(common: &Common) -> Vec<Entry> {
     let flag = |&(name, kind, given): &Variable| {
         let (text, from) = (given(common)?.into(), format!("--{}", setting(name)).into());
@@ -475,16 +461,16 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(flag).collect()
 }
 
-/// Variables for the job: one for each flag of this call, except `--label` and `--log`. Also [`ON_DEFAULT`], if the
-/// address is the default.
+/// One variable for each flag of this call, except `--label` and `--log`, and [`ON_DEFAULT`] if the address is the
+/// default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
     let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));
     flags.map(|(name, value)| (name.into(), value.for_job())).chain(on_default).collect()
 }
 
-/// The entry of a variable that is a setting. The entry's source is `from`, or else the variable itself. An empty value
-/// counts as unset, except for [`Kind::EvenEmpty`].
+/// The source is `from`, or else the variable itself. An empty value counts as unset, except for [`Kind::EvenEmpty`].
+/// None if the variable is no setting.
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
     let from = from.unwrap_or(name.into());
@@ -492,12 +478,12 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
     (!text.is_empty() || kind == Kind::EvenEmpty).then_some((name, value))
 }
 
-/// The entries of a file redlock.conf; none if there is no such file.
+/// The entries of a file redlock.conf; none if it does not exist.
 ///
 /// # Errors
-/// The file cannot be read or parsed. If redlock ignored this, redlock might use another Redis than the file names. A
-/// missing permission, and a file that others may have written, are no errors here: [`find`] decides whether the file
-/// is needed.
+/// The file cannot be read or parsed: if redlock ignored this, it might use another Redis than the file names. A
+/// missing permission, and a file that others may have written, are no errors here: [`find`] decides whether it is
+/// needed.
 fn file(path: &Path) -> Result<Source, Unusable> {
     let skipped = |why, is_foreign| Ok(Err(Skipped { file: path.to_owned(), why, is_foreign }));
     let error = match trust::read(path) {
@@ -593,14 +579,14 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_is_told_with_its_source_and_without_a_secret() {
+    fn each_setting_is_shown_with_its_source_and_without_a_secret() {
         let variables = [("REDLOCK_PREFIX", ""), ("REDLOCK_PASSWORD", "s3cret"), ("REDIS_URL", "redis://:s3cret@c/1")];
         let files = [Some("\nREDLOCK_QUARANTINE=5m\nREDLOCK_PREFIX=x"), Some("REDLOCK_QUARANTINE=1h")];
         let common = Common { label: Some("d e".to_owned()), ..Common::default() };
-        let told = with(&common, &variables, &files).expect("fine").origins;
-        let told: Vec<String> = told.iter().filter(|one| !one.is_default).map(ToString::to_string).collect();
+        let shown = with(&common, &variables, &files).expect("fine").origins;
+        let shown: Vec<String> = shown.iter().filter(|one| !one.is_default).map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            shown,
             [
                 "redis redis://…@c/1 (REDIS_URL)",
                 "prefix \"\" (REDLOCK_PREFIX)",
@@ -609,9 +595,9 @@ mod tests {
                 "label \"d e\" (--label)",
             ]
         );
-        let told =
+        let shown =
             with(&redis(&["redis://u:s3cret@e", "unix:///s?pass=s3cret"]), &variables, &[]).expect("fine").origins;
-        assert_eq!(told[0].to_string(), "redis redis://…@e,unix:///s (--redis)");
+        assert_eq!(shown[0].to_string(), "redis redis://…@e,unix:///s (--redis)");
         assert_eq!(of(&[]).origins[1].to_string(), "prefix redlock: (the default)");
     }
 
@@ -658,8 +644,7 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example can be set. The file in the example of REDLOCK_PASSWORD_FILE does not exist, so this line sets
-        // REDLOCK_PASSWORD here.
+        // Each example can be set. The file of REDLOCK_PASSWORD_FILE does not exist, so this sets REDLOCK_PASSWORD.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }
@@ -682,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_is_told_what_came_by_flags_and_nothing_else() {
+    fn the_job_gets_what_came_by_flags_and_nothing_else() {
         let variables = [("REDLOCK_REDIS", "redis://:s@h"), ("REDLOCK_PASSWORD", "s"), ("REDLOCK_HELD", "t")];
         assert_eq!(of(&variables).environment, []);
         assert_eq!(of(&[("REDIS_URL", "redis://h")]).environment, []);
@@ -694,10 +679,10 @@ mod tests {
             label: Some("l".to_owned()),
             ..redis(&["redis://u:s@h", "unix:///s"])
         };
-        let told = with(&common, &[], &[]).expect("fine").environment;
-        let told = told.iter().map(|(name, value)| format!("{}={}", name.display(), value.display()));
+        let passed = with(&common, &[], &[]).expect("fine").environment;
+        let passed = passed.iter().map(|(name, value)| format!("{}={}", name.display(), value.display()));
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            passed.collect::<Vec<_>>(),
             [
                 "REDLOCK_REDIS=redis://u:s@h,unix:///s",
                 "REDLOCK_PREFIX=",
@@ -719,8 +704,8 @@ mod tests {
         let flag = Common { password_file: Some(text.clone()), ..Common::default() };
         let other = ("REDLOCK_PASSWORD", "other");
         assert_eq!(password(&flag, &[other]).as_deref(), Ok("s3 cret "));
-        let told = with(&flag, &[], &[]).expect("fine").environment;
-        assert_eq!(told[0], ("REDLOCK_PASSWORD_FILE".into(), OsString::from(&text)));
+        let passed = with(&flag, &[], &[]).expect("fine").environment;
+        assert_eq!(passed[0], ("REDLOCK_PASSWORD_FILE".into(), OsString::from(&text)));
         let plain = Common::default();
         assert_eq!(password(&plain, &[("REDLOCK_PASSWORD_FILE", &text), other]).as_deref(), Ok("s3 cret "));
         assert_eq!(password(&plain, &[other]).as_deref(), Ok("other"));
@@ -742,18 +727,18 @@ mod tests {
     }
 
     /// The warnings about the variable REDLOCK_`name`, if REDLOCK_REDIS names the nodes.
-    fn told(name: &str) -> String {
+    fn warned(name: &str) -> String {
         let variable = format!("REDLOCK_{name}");
         of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).warnings.join("; ")
     }
 
     #[test]
-    fn an_unknown_variable_is_told() {
+    fn an_unknown_variable_is_reported() {
         for name in ["REDSI", "TIMEOUT", "TTL", "URLS"] {
             let said = format!("ignoring unknown variable REDLOCK_{name}; redlock --help names the known ones");
-            assert_eq!(told(name), said);
+            assert_eq!(warned(name), said);
         }
-        assert_eq!(told("URL"), "ignoring unknown variable REDLOCK_URL (REDLOCK_REDIS?)");
+        assert_eq!(warned("URL"), "ignoring unknown variable REDLOCK_URL (REDLOCK_REDIS?)");
         assert_eq!(of(&[("REDLOCK_REDIS", "redis://h"), ("REDLOCK_TTL", "")]).warnings, [""; 0]);
     }
 
@@ -801,10 +786,10 @@ mod tests {
     }
 
     #[test]
-    fn the_default_address_is_told_once() {
-        let is_told = |variables: &[(&str, &str)]| of(variables).is_unconfigured;
-        assert!(is_told(&[]) && is_told(&[("REDLOCK_REDIS", "")]));
-        assert!(!is_told(&[("REDIS_URL", "redis://127.0.0.1:6379")]));
-        assert!(!is_told(&[("REDLOCK_ON_DEFAULT", "1")]));
+    fn the_default_address_is_reported_once() {
+        let is_reported = |variables: &[(&str, &str)]| of(variables).is_unconfigured;
+        assert!(is_reported(&[]) && is_reported(&[("REDLOCK_REDIS", "")]));
+        assert!(!is_reported(&[("REDIS_URL", "redis://127.0.0.1:6379")]));
+        assert!(!is_reported(&[("REDLOCK_ON_DEFAULT", "1")]));
     }
 }

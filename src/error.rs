@@ -1,8 +1,8 @@
 //! The typed error of everything below the commands. Most errors are data, and get their words in Display. No status
 //! numbers, no printing.
 //!
-//! This file and `lock/` import each other: `lock/` returns these errors, and the errors contain types of `lock/`,
-//! since a message names the holder.
+//! This file and `lock/` import each other: `lock/` returns these errors, and they contain types of `lock/`, because a
+//! message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Owner, Run, quorum};
 use crate::redis::{Cause, Fault, Unusable};
@@ -28,12 +28,12 @@ const COMMAND: usize = 200;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
-    /// The lock is held. The caller does not wait, or the wait is over. The holder may be an enclosing job.
+    /// The lock is held, and the caller does not wait, or the wait is over. The holder may be an enclosing job.
     Held(Box<NamedObstacle>),
     /// The holders and this call name different numbers of slots, or only one side has slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: the call has nothing to do. `unlike`: the label of this call, if it seems to be of another job than the
-    /// run in `by`.
+    /// `--once-per`: the call has nothing to do. `unlike`: the label of this call, if it seems to be of another job
+    /// than the run in `by`.
     NotNeeded { name: String, by: Box<Reason>, unlike: Option<String> },
     /// `--newest`: another call has come with a larger number.
     Superseded { name: String, by: Box<Newest> },
@@ -47,15 +47,15 @@ pub(crate) enum Error {
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// The lease was too old to be used: at the grant, at the start of the command, or after the token was printed.
     GrantedTooLate { name: String, ttl: Duration },
-    /// A lease was lost before the command of `run` was started. `taken`: true if a node reports that the lease was
-    /// deleted or revoked, or that the lock has another holder.
+    /// A lease was lost before the command of `run` was started. `taken`: a node reports that the lease was deleted or
+    /// revoked, or that the lock has another holder.
     LostBeforeStart { name: String, why: String, taken: bool },
     /// Something that redlock needs is missing at present: descriptors, memory, the server of `local:`.
     Unavailable(String),
-    /// The directory of `local:` is refused: this user has no right to it, or another user could interfere. Or this
-    /// machine (a sandbox, a /proc of others) refuses what redlock needs. Waiting does not help.
+    /// The directory of `local:` is refused, because this user has no right to it, or another user could interfere. Or
+    /// this machine (a sandbox, a /proc of others) refuses what redlock needs. Waiting does not help.
     Refused(String),
-    /// The command was not found, or cannot be executed; `why` has the reason.
+    /// The command was not found, or cannot be executed.
     NoCommand { command: String, errno: Errno, why: String },
     /// The token does not hold the lock, its lease cannot be used, or there is no lease to revoke.
     NotOurs { name: String, token: String, found: Box<NotOurs> },
@@ -67,7 +67,7 @@ pub(crate) enum Error {
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
-/// The reason why a call with `--once-per` has nothing to do. All runs are of its period.
+/// Why a call with `--once-per` has nothing to do. All runs are of its period.
 #[derive(Debug)]
 pub(crate) enum Reason {
     /// This run has succeeded.
@@ -76,33 +76,30 @@ pub(crate) enum Reason {
     Runs(Holder),
     /// The lock is closed.
     Closed(NamedObstacle),
-    /// So many runs have begun, the first of them `ago`, as `--tries` allows.
+    /// As many runs have begun, the first of them `ago`, as `--tries` allows.
     Tried { times: u64, ago: Option<Duration>, last: Option<Run> },
 }
 
-/// The reason why a token names no lease that the caller can use.
+/// Why a token names no lease that the caller can use.
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
     Free,
     /// The token does not hold the lock, so there is no lease to re-enter.
     NoneToReenter,
-    /// The lock is free, so there is no lease to revoke.
     NoneToRevoke,
     Other(NamedObstacle),
     /// The lock is held, but no holder has the lease that was to be revoked.
     OtherToRevoke(NamedObstacle),
-    /// The user with this name has revoked the lease. The holder can release it, but not extend it.
+    /// This user has revoked the lease. The holder can release it, but not extend it.
     Revoked(String),
 }
 
-/// The name of a lock, and the obstacle to taking it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedObstacle {
     pub(crate) name: String,
     pub(crate) by: Obstacle,
-    /// The time that the caller waited; None if the caller did not wait.
     pub(crate) waited: Option<Duration>,
-    /// True if the holder is a job around this redlock.
+    /// True if the holder is an enclosing job.
     pub(crate) by_this_job: bool,
     /// With `by_this_job`: true if `--reentrant` would let this call re-enter the job's lease.
     pub(crate) can_reenter: bool,
@@ -134,7 +131,7 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                // This message names all locks. If there is only one lock, the reason does not repeat the name.
+                // This message names all locks. If there is only one, the reason does not repeat its name.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
                 write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
@@ -178,7 +175,6 @@ fn is_of_shell(command: &str) -> bool {
 }
 
 impl Error {
-    /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {
         match self {
             Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } => true,
@@ -189,7 +185,7 @@ impl Error {
         }
     }
 
-    /// The same error. [`Error::NoQuorum`] gets the name of the lock, if the command was about one lock.
+    /// [`Error::NoQuorum`] gets the name of the lock, if the command was about one lock.
     pub(crate) fn about(mut self, lock: Option<&str>) -> Error {
         if let Error::NoQuorum { name, .. } = &mut self {
             *name = lock.map(str::to_owned).or(name.take());
@@ -209,7 +205,6 @@ impl Error {
         }
     }
 
-    /// The error for a command that could not be found, or executed.
     pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
         let has_path = command.as_bytes().contains(&b'/');
         let why = match errno {
@@ -230,8 +225,7 @@ impl Error {
         Error::of_system("cannot ask any node", &error)
     }
 
-    /// Turns this error into [`Error::DidNotRun`]. Some errors stay the same: a refusal (another holder, `--once-per`,
-    /// `--newest`), a wrong call, and a signal.
+    /// [`Error::DidNotRun`], unless it is a refusal (a holder, `--once-per`, `--newest`), a wrong call, or a signal.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -379,7 +373,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs
 }
 
 impl NotOurs {
-    /// The reason why a lease in use was lost. The message puts `lost "backup": ` before this reason.
+    /// Why a lease in use was lost. The message puts `lost "backup": ` before this.
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
@@ -389,7 +383,6 @@ impl NotOurs {
     }
 }
 
-/// The nodes with their faults, in one line.
 pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
@@ -398,7 +391,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
 const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; --redis local: starts one for this machine alone";
 
-/// The advice about failed nodes: the advice for the fault with the highest rank ([`Fault::advice`]).
+/// The advice for the fault with the highest rank ([`Fault::advice`]).
 fn advice(faults: &[(String, Fault)]) -> Cow<'static, str> {
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again".into(), |(_, advice)| advice)
 }
@@ -415,7 +408,7 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
 }
 
 impl NamedObstacle {
-    /// The lock `name`, with the obstacle `by`. The facts about the caller (its wait, its job) are still missing.
+    /// The facts about the caller (its wait, its job) are still missing.
     pub(crate) fn of(name: &str, by: Obstacle) -> NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }
@@ -469,7 +462,6 @@ impl NamedObstacle {
         }
     }
 
-    /// The predicate for a single holder.
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };

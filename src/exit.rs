@@ -1,4 +1,4 @@
-//! Every exit status of `redlock` with its meaning. The help in cli/mod.rs has these numbers too.
+//! Every exit status of `redlock` with its meaning. The help in cli/mod.rs has these numbers, too.
 
 use crate::error::Error;
 use crate::lock::quorum;
@@ -6,7 +6,6 @@ use crate::redis::Fault;
 use nix::errno::Errno;
 use nix::libc;
 
-/// The end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// A status of redlock itself.
@@ -44,7 +43,7 @@ impl Exit {
     pub(crate) const LOST: Exit = Exit::Status(76);
     /// The token does not hold the lock, its lease was revoked, or there is no lease to revoke.
     pub(crate) const NOT_HELD: Exit = Exit::Status(77);
-    /// No quorum is left, since too many nodes refuse for good (password, ACL, certificate). Or this machine refuses
+    /// No quorum is left, because too many nodes refuse for good (password, ACL, certificate). Or this machine refuses
     /// what redlock needs (a sandbox, a /proc of others), or the directory of `local:` is refused.
     pub(crate) const REFUSED: Exit = Exit::Status(78);
     /// `run --max-run`: the job ran too long and was stopped.
@@ -54,7 +53,6 @@ impl Exit {
     /// `run`: the command was not found.
     pub(crate) const NOT_FOUND: Exit = Exit::Status(127);
 
-    /// The exit for a failure.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
         error.downcast_ref().map_or(Exit::INTERNAL, Exit::of_error)
     }
@@ -77,8 +75,8 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered. [`Exit::USAGE`] if too many addresses are wrong,
-    /// [`Exit::REFUSED`] if too many nodes refuse for good. Else [`Exit::UNAVAILABLE`], since waiting may help.
+    /// The exit when no quorum of `nodes` has answered: [`Exit::USAGE`] if too many addresses are wrong,
+    /// [`Exit::REFUSED`] if too many nodes refuse for good, else [`Exit::UNAVAILABLE`], because waiting may help.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -90,8 +88,7 @@ impl Exit {
         }
     }
 
-    /// Replaces [`Exit::HELD`], and the 0 of a call that is not needed, by the status that `-E` gives, if any. Another exit
-    /// stays as it is.
+    /// Replaces [`Exit::HELD`], and the 0 of a call that is not needed, by the status that `-E` gives, if any.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::HELD | Exit::Conflict(_), Some(status)) => Exit::Conflict(status),
@@ -99,7 +96,7 @@ impl Exit {
         }
     }
 
-    /// True for SIGPIPE: a program whose reader is gone prints nothing.
+    /// True for SIGPIPE: a program whose reader has closed the pipe prints nothing.
     pub(crate) fn is_silent(self) -> bool {
         self == Exit::Signal(libc::SIGPIPE)
     }

@@ -28,12 +28,12 @@ use sys::clock::Boot;
 use sys::streams;
 
 /// At exit, redlock waits at most this long for the reader of its last message. After a signal the wait is shorter,
-/// since redlock must then end within 100 ms.
+/// because redlock must then end within 100 ms.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
-/// The program, called by C's main: Rust's own start-up code takes 0.06 ms longer (an empty program: 0.44 instead of
-/// 0.38 ms). Rust's code also hides which descriptors were closed at start, and which signals were ignored.
+/// The program, called by C's main, because Rust's own start-up code takes 0.06 ms longer (an empty program: 0.44
+/// instead of 0.38 ms). It also hides which descriptors were closed at start, and which signals were ignored.
 ///
 /// # Safety
 /// `argv` must point to `argc` C strings that live as long as the process.
@@ -50,7 +50,6 @@ pub unsafe fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     exit.status().into()
 }
 
-/// The time for the reader of the last message.
 fn last_words(exit: Exit) -> Duration {
     if matches!(exit, Exit::Signal(_)) { LAST_WORDS_AFTER_SIGNAL } else { LAST_WORDS }
 }
@@ -94,12 +93,12 @@ fn redlock(arguments: &[OsString]) -> Exit {
     fail(&failure.into(), None, parse::format_asked(arguments))
 }
 
-/// Reports a failure as text on standard error, unless `--quiet` or SIGPIPE silences the text. If the requested format
-/// has a form for failures, reports the failure on standard output too. Returns the exit.
+/// Reports a failure as text on standard error, unless `--quiet` or SIGPIPE silences it; and on standard output, too,
+/// if the requested format has a form for failures.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    // -E is for a lock that another job has. If the caller's own job has the lock, the call is a mistake. With --once-per,
-    // -E is for a call that is not needed.
+    // -E is for a lock that another job holds. If the caller's own job holds it, the call is a mistake. With
+    // --once-per, -E is for a call that is not needed.
     let is_meant = !is_own(error) && (is_not_needed(error) || !cli.is_some_and(Cli::is_once));
     let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| is_meant)), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
@@ -110,7 +109,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
-    // If the output fails too, the message above and the exit status still tell the failure.
+    // If the output fails, too, the message above and the exit status still report the failure.
     let _ = output::failure(format, cli.and_then(Cli::name), error, exit, Boot::now() + last_words(exit));
     exit
 }
@@ -129,8 +128,8 @@ fn is_reported(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.is_reported)
 }
 
-/// True for two failures, which are reported even with `-E` and `--quiet`. The first: the lock stays held until an
-/// operator frees it. The second: two jobs seem to have one name, so one of them is left out.
+/// True for two failures that are reported even with `-E` and `--quiet`: the lock stays held until an operator frees
+/// it, or two jobs seem to have one name, so one of them is left out.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),
