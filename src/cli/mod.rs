@@ -60,8 +60,8 @@ const COMMON: &str = "All options: --help. Those of every command (--redis, -q .
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
-   1 check: not in order   64 usage   69 Redis unreachable   70 internal error
-   74 output   75 held   76 lease lost   77 not its token   78 refused   124 --max-run
+   1 check: not in order  64 usage  69 Redis unreachable  70 internal  74 output
+   75 held  76 lease lost  77 not its token  78 refused  124 --max-run
 
 Redis: --redis redis://HOST:PORT or REDLOCK_REDIS. More: redlock [run] --help";
 
