@@ -217,9 +217,12 @@ fn releases_wait_in_one_line() {
 fn releases_revoke_each_others_leases() {
     for peer in Peer::of_each_release() {
         peer.is("take", "granted");
-        peer.redlock("release backup --revoke").run();
+        let stop = peer.redlock("stop backup").spawn();
+        let lease = ["HEXISTS", "{redlock:backup}:\u{1f}lease", "revoked"];
+        eventually(SOON, "it is asked", || peer.redis.query::<bool>(&lease));
         peer.is("extend", "revoked");
         peer.is("release", "released");
+        stop.finish();
 
         let (job, input) = job(&peer.redis, &["--ttl", "1s"], 76);
         peer.is("revoke", "revoked");

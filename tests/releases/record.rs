@@ -2,7 +2,7 @@
 //! names stand for tokens and the like, which differ from call to call.
 
 use super::{Call, Release};
-use crate::support::{Line, Monitor, Redis, SOON, Test, acquire, any, eventually, release};
+use crate::support::{Line, Monitor, Redis, SOON, Test, acquire, any, eventually, job, release};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 
@@ -31,10 +31,8 @@ impl Recorder {
         requests
     }
 
-    /// Gives these names to the calls of scripts since the last `keep`, and keeps each call whose name is not empty.
-    /// `holder`: the token of another client.
-    #[track_caller]
-    fn keep(&mut self, names: &[&str], holder: &str) {
+    /// The calls of scripts since the last call of this function: the script's SHA1, and the words.
+    fn calls(&mut self, holder: &str) -> Vec<(String, Vec<String>)> {
         let mut calls: Vec<(String, Vec<String>)> = Vec::new();
         for request in self.requests() {
             let words = &mut request.into_iter();
@@ -51,6 +49,19 @@ impl Recorder {
             }
         }
         calls.dedup(); // after NOSCRIPT, the script was sent again with its body
+        calls
+    }
+
+    /// Gives these names to the calls of scripts since the last `keep`, and keeps each call whose name is not empty.
+    /// `holder`: the token of another client.
+    #[track_caller]
+    fn keep(&mut self, names: &[&str], holder: &str) {
+        let calls = self.calls(holder);
+        self.keep_calls(calls, names, holder);
+    }
+
+    #[track_caller]
+    fn keep_calls(&mut self, calls: Vec<(String, Vec<String>)>, names: &[&str], holder: &str) {
         assert_eq!(calls.len(), names.len(), "{names:?}: {calls:?}");
         for ((sha1, words), name) in calls.into_iter().zip(names).filter(|(_, name)| !name.is_empty()) {
             let body = self.bodies[&sha1].clone();
@@ -137,10 +148,18 @@ pub(super) fn recorded() -> Release {
     waiter.send(Signal::SIGTERM);
     waiter.finish();
     recorder.keep(&["leave"], &token);
-    recorder.run("release backup --revoke");
-    recorder.keep(&["", "revoke"], &token);
     release(&recorder.redis, "backup", &token);
     recorder.keep(&["give"], "");
+
+    // `stop` looks until the job is over. Only the request that asks for the end says who asks.
+    let (job, input) = job(&recorder.redis, &["--ttl", "1s"], 76);
+    let token = recorder.redis.get(Line::KEY).unwrap();
+    recorder.run("stop backup");
+    job.finish();
+    drop(input);
+    let mut calls = recorder.calls(&token);
+    calls.retain(|(_, words)| words.iter().any(|word| word == "by"));
+    recorder.keep_calls(calls, &["revoke"], &token);
 
     for (name, shape) in [("take-shared", "--shared"), ("take-slot", "--slots 2")] {
         recorder.run(&format!("run backup --label kept {shape} -- true"));

@@ -340,7 +340,7 @@ impl Redis {
     #[track_caller]
     pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
-        let of_memory = ["open", "ends", "log", "runs", "visits", "errors"].map(|part| format!("\u{1f}{part}"));
+        let of_memory = ["log", "runs", "visits", "tries"].map(|part| format!("\u{1f}{part}"));
         keys.retain(|key| of_memory.iter().all(|part| !key.ends_with(part)));
         keys.sort();
         keys
