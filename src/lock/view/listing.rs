@@ -192,6 +192,9 @@ impl Locks {
         if let Some(name) = name.strip_prefix(prefix).filter(|rest| !rest.is_empty() && !prefix.is_empty()) {
             return Some(name.to_owned());
         }
+        if self.nodes.are_unused() {
+            return None;
+        }
         let mut batch = BatchQuery::of(self);
         let known = batch.keys_with(Selection { prefix, names: &[] }, LOG, &[LOG]);
         let known = within(Boot::now() + LOOK_FOR_NAMES, known).await?.ok()?;
@@ -205,6 +208,9 @@ impl Locks {
 impl Lock {
     /// The memory of the lock, if no node has ever seen it, as far as the nodes remember; else None.
     pub(crate) async fn unseen(&mut self) -> Option<Memory> {
+        if self.locks.nodes.are_unused() {
+            return Some(Memory::default());
+        }
         let known = BatchQuery::of(&mut self.locks).remember(&[&self.keys.lock], RunQuery::LAST).await;
         known.into_iter().flatten().flatten().find(|memory| memory.is_unseen)
     }
