@@ -9,7 +9,7 @@ use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Lock, Selection, State, Status, View};
+use crate::lock::{Facts, Lock, Selection, State, Status, View, place};
 use crate::output::{self, Metrics, Row};
 use crate::text::quoted;
 use std::borrow::Cow;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         }
         match is_metrics {
             true => metrics.add(&status.with_runs()?),
-            false => rows.push(Row::of_lock(&status, is_json, None)),
+            false => rows.push(placed(&status, is_json, None)),
         }
         Ok(())
     };
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         Format::Text if rows.is_empty() => {
             output::say(&format!("{} under {:?} on {}", none(args), settings.prefix, locks.where_they_are()));
         }
-        _ => output::show_all(output::locks(&rows, is_json, None))?,
+        _ => output::show_all(output::locks(&in_order(rows), is_json, None))?,
     }
     for (name, started) in unseen.iter().filter(|_| !is_json) {
         block_on(say_unseen(&mut locks, &settings.prefix, name, started))?;
@@ -83,16 +83,23 @@ fn watch_all(
     block_on(watch(every, is_json, async |columns| {
         let mut rows = Vec::new();
         let add = |status: Status| {
-            rows.push((status.gravity(), Row::of_lock(&status, is_json, columns)));
+            rows.push(placed(&status, is_json, columns));
             Ok(())
         };
         let missing = locks.list(selection, View::ROW, args.all, add).await?.known()?;
-        // The sort is stable: locks of the same gravity stay in the order of their names.
-        rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
-        let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-        Ok(warning.into_iter().map(Cow::from).chain(output::locks(&rows, is_json, columns)).collect())
+        Ok(warning.into_iter().map(Cow::from).chain(output::locks(&in_order(rows), is_json, columns)).collect())
     }))
+}
+
+/// A lock's row, and its place among the others.
+fn placed(status: &Status, is_json: bool, columns: Option<usize>) -> (impl Ord + use<>, Row) {
+    (place(&Facts::of(status, None, 0), &status.name), Row::of_lock(status, is_json, columns))
+}
+
+fn in_order(mut rows: Vec<(impl Ord, Row)>) -> Vec<Row> {
+    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn one(args: &StatusArgs, common: &Common, settings: &Settings, mut lock: Lock) -> anyhow::Result<Exit> {

@@ -29,6 +29,7 @@ pub(crate) use terms::owner::Owner;
 pub(crate) use terms::waiter::Waiter;
 pub(crate) use view::check::{Facts, Finding};
 pub(crate) use view::listing::{Missing, RunListing, Selection, stands_for};
+pub(crate) use view::order::place;
 pub(crate) use view::status::{State, Status, View};
 pub(crate) use votes::quarantine::Quarantine;
 pub(crate) use votes::quorum::{less_drift, quorum};

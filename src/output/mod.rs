@@ -346,11 +346,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
             "taken by acquire: nothing renews it; if the script is dead, use release NAME --force --token {token}"
         ));
     }
-    // An extension may have given the lease more time than a renewal gives. Then no renewal is due yet.
-    let last = renewal.checked_sub(left)?;
-    let is_late = last > renewal_interval(renewal) * 3 / 2;
-    let (last, left) = (human(last), human(left));
-    is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
+    let (last, left) = (human(holder.not_renewed()?), human(left));
+    Some(format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
 /// Prints the doctor's findings, and the settings. The JSON object has all of them. The text has the settings, and the

@@ -4,7 +4,7 @@
 use crate::lock::history::periods::Expected;
 use crate::lock::history::run::{Run, RunOutcome};
 use crate::lock::history::visits::{Met, Visit};
-use crate::lock::view::status::Status;
+use crate::lock::view::status::{State, Status};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -31,6 +31,13 @@ pub struct Facts {
     pub usual: Option<Duration>,
     /// `stop --for`: nobody gets the lock until then.
     pub closed_until: Option<Duration>,
+    /// True if the state or the history is not known.
+    pub is_unknown: bool,
+    pub is_taken: bool,
+    /// True if a lease is not renewed as it should be, or never ends.
+    pub is_dead: bool,
+    /// The number of waiters in line.
+    pub waiting: u64,
 }
 
 /// The last call of a host.
@@ -106,7 +113,11 @@ impl Facts {
             has_failed: memory.last_run().is_some_and(has_failed),
             running: status.running().and_then(began),
             usual: memory.usual,
-            closed_until: None,
+            closed_until: status.closed_until,
+            is_unknown: status.state == State::Unknown || status.unremembered.is_some(),
+            is_taken: status.state != State::Free,
+            is_dead: status.never_expires() || status.holders().iter().any(|holder| holder.not_renewed().is_some()),
+            waiting: status.waiting.unwrap_or(0),
         }
     }
 
@@ -128,6 +139,13 @@ impl Facts {
         let runs = [self.overdue(), self.failed(), self.hangs()];
         let runs = runs.into_iter().flatten().filter(|_| self.closed_until.is_none());
         runs.chain(self.few_hosts()).collect()
+    }
+
+    /// What is wrong with a lock that nobody has named: a trial by hand promises no success.
+    pub(crate) fn news(&self) -> Vec<Finding> {
+        let mut news = self.findings();
+        news.retain(|finding| self.is_expected() || matches!(finding, Finding::Failed { .. }));
+        news
     }
 
     /// How long ago a host may have come to count.

@@ -2,4 +2,5 @@
 
 pub mod check;
 pub(super) mod listing;
+pub mod order;
 pub(super) mod status;

@@ -10,11 +10,10 @@ use crate::lock::votes::quorum::{middle, quorum};
 use crate::lock::wire::answer::Answer;
 use crate::lock::wire::fields::Args;
 use crate::lock::wire::locks::BatchQuery;
-use crate::lock::{Lock, Run, scripts};
+use crate::lock::{Lock, renewal_interval, scripts};
 use crate::redis::{Answers, Fault};
 use crate::text::first_of;
 use serde::{Serialize, Serializer};
-use std::cmp::Reverse;
 use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
@@ -113,6 +112,15 @@ impl NodeAnswer {
     }
 }
 
+impl Holder {
+    /// The time since the last renewal, if renewals are missing. None if nothing is to renew the lease, or if an extension
+    /// has given it more time than a renewal gives.
+    pub(crate) fn not_renewed(&self) -> Option<Duration> {
+        let renewal = self.renewal.filter(|renewal| !renewal.is_zero() && self.revoked.is_none())?;
+        renewal.checked_sub(self.lease?).filter(|last| *last > renewal_interval(renewal) * 3 / 2)
+    }
+}
+
 /// All that is known of one lock.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
@@ -189,22 +197,6 @@ impl Status {
     /// True if no server has ever seen the lock, as far as it remembers.
     pub(crate) fn is_unseen(&self) -> bool {
         self.state == State::Free && self.memory.is_unseen && self.waiting.unwrap_or(0) == 0
-    }
-
-    /// The sort key of locks, the worst first: unknown, without an expiry, revoked, last run failed, taken, free. Of
-    /// two equal locks, the lock with more waiters comes first, then the lock that has been held longer.
-    pub(crate) fn gravity(&self) -> impl Ord + use<> {
-        let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
-        let rank = match self.state {
-            State::Unknown => 0,
-            _ if self.never_expires() => 1,
-            State::Revoked => 2,
-            _ if has_failed => 3,
-            State::Held | State::Foreign | State::Closed => 4,
-            State::Reserved | State::Free => 5,
-        };
-        let held = self.holders().iter().filter_map(|holder| holder.held).max();
-        (rank, Reverse(self.waiting), Reverse(held))
     }
 
     /// True if the lock is taken without an expiry.
