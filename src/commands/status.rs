@@ -33,17 +33,17 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let is_metrics = common.format == Format::Prometheus;
     let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
     let mut unseen = Vec::new();
-    let show = |status: Status| {
+    let show = |mut status: Status| {
         if status.is_unseen() {
             unseen.push((status.name.clone(), status.memory.started.clone()));
         }
         match is_metrics {
             true => metrics.add(&status.with_runs()?),
-            false => rows.push(placed(&status, is_json, None)),
+            false => rows.push(placed(&mut status, is_json, None)),
         }
         Ok(())
     };
-    let view = if is_metrics { View::CHECK } else { View::ROW };
+    let view = if is_json { View::LIST } else { View::CHECK };
     // Monitoring asks about free locks, too.
     let missing = block_on(locks.list(selection, view, args.all || is_metrics, show));
     let missing = missing.map_err(|error| error.about(args.locks.one()))?;
@@ -82,19 +82,23 @@ fn watch_all(
     let (mut locks, is_json) = (locks_to_look_at(settings)?, common.format == Format::Json);
     block_on(watch(every, is_json, async |columns| {
         let mut rows = Vec::new();
-        let add = |status: Status| {
-            rows.push(placed(&status, is_json, columns));
+        let add = |mut status: Status| {
+            rows.push(placed(&mut status, is_json, columns));
             Ok(())
         };
-        let missing = locks.list(selection, View::ROW, args.all, add).await?.known()?;
+        let missing =
+            locks.list(selection, if is_json { View::LIST } else { View::CHECK }, args.all, add).await?.known()?;
         let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         Ok(warning.into_iter().map(Cow::from).chain(output::locks(&in_order(rows), is_json, columns)).collect())
     }))
 }
 
 /// A lock's row, and its place among the others.
-fn placed(status: &Status, is_json: bool, columns: Option<usize>) -> (impl Ord + use<>, Row) {
-    (place(&Facts::of(status, None, 0), &status.name), Row::of_lock(status, is_json, columns))
+fn placed(status: &mut Status, is_json: bool, columns: Option<usize>) -> (impl Ord + use<>, Row) {
+    let facts = Facts::of(status, None, 0);
+    // Only --hosts shows them.
+    status.memory.hosts = None;
+    (place(&facts, &status.name), Row::of_lock(status, &facts, is_json, columns))
 }
 
 fn in_order(mut rows: Vec<(impl Ord, Row)>) -> Vec<Row> {

@@ -6,10 +6,10 @@ use crate::lock::keys::{Keys, beside, glob_escaped};
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
-                        +lset +lrem +ltrim +lrange +lindex +llen +hincrby +pubsub|numsub +client|setname";
+                        +lset +lrem +ltrim +lrange +lindex +hincrby +pubsub|numsub +client|setname";
 
 /// The commands that locks do not need: they serve the uptime, the list of all locks, and the log.
-pub(super) const OPTIONAL: [&str; 9] = ["info", "scan", "lpush", "lset", "lrem", "ltrim", "lrange", "lindex", "llen"];
+pub(super) const OPTIONAL: [&str; 8] = ["info", "scan", "lpush", "lset", "lrem", "ltrim", "lrange", "lindex"];
 
 /// The rule that allows [`COMMANDS`], to be pasted into redis-cli. It creates a new user if `user` is none or
 /// `default`.

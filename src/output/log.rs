@@ -2,7 +2,7 @@
 
 use super::LINE;
 use crate::cli::values::LONGEST_NAME;
-use crate::lock::{Run, RunOutcome, Status};
+use crate::lock::{Run, RunOutcome, State, Status};
 use crate::sys::clock::{local_date, local_minute};
 use crate::text::{escaped, human, safe, seconds};
 use std::time::Duration;
@@ -102,12 +102,14 @@ pub(super) fn nagios(word: &str, text: &str, data: &[String]) -> String {
     format!("{word} - {}{data}\n", text.replace('|', "_"))
 }
 
-/// The last run, for a column of a table; `-` if no run is known.
-pub(super) fn last_cell(status: &Status) -> String {
-    if status.unremembered.is_some() {
-        return "not known".to_owned();
+/// The last run, for a column of a table. None if no run is known, and the lock is taken.
+pub(super) fn last_cell(status: &Status) -> Option<String> {
+    let free = || (status.state == State::Free && status.memory.counts.is_some()).then(|| "no run is known".to_owned());
+    match &status.memory.last {
+        _ if status.unremembered.is_some() => Some("not known".to_owned()),
+        Some(run) => Some(result(run) + &led(", ", ago(run))),
+        None => free(),
     }
-    status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), led(", ", ago(run))))
 }
 
 /// The outcome of a run in a few words, and whether it is in the future.

@@ -16,7 +16,7 @@ use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Claim, Holder, Lease, Lock, Newest, Revocation, State, Status, Waiter, renewal_interval};
+use crate::lock::{Claim, Holder, Lease, Lock, Newest, Revocation, State, Status, Waiter};
 use crate::sys::clock::{Boot, local_date, local_minute};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
@@ -335,19 +335,19 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
 
 /// A note that nothing renews the lease, or that the renewal is late. None if the lease is revoked, or if it is renewed
 /// in time. None if the lease never expires, or if its renewal or its end is not known.
+fn lease_news(holder: &Holder) -> Option<String> {
+    let is_by_hand = holder.revoked.is_none() && holder.renewal?.is_zero() && holder.lease.is_some();
+    let late = || Some(format!("not renewed for {}", human(holder.not_renewed()?)));
+    if is_by_hand { Some("nothing renews it".to_owned()) } else { late() }
+}
+
+/// The same note with what it means, and what to do.
 fn renewal_news(holder: &Holder) -> Option<String> {
-    let (renewal, left) = (holder.renewal?, holder.lease?);
-    if holder.revoked.is_some() {
-        return None;
-    }
-    if renewal.is_zero() {
-        let token = holder.short_token();
-        return Some(format!(
-            "taken by acquire: nothing renews it; if the script is dead, use release NAME --force --token {token}"
-        ));
-    }
-    let (last, left) = (human(holder.not_renewed()?), human(left));
-    Some(format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
+    let (news, left, token) = (lease_news(holder)?, human(holder.lease?), holder.short_token());
+    Some(match holder.not_renewed() {
+        Some(_) => format!("{news}: its host may be gone or cut off; free in {left} at the latest"),
+        None => format!("taken by acquire: {news}; if the script is dead, use release NAME --force --token {token}"),
+    })
 }
 
 /// Prints the doctor's findings, and the settings. The JSON object has all of them. The text has the settings, and the

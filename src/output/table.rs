@@ -1,15 +1,17 @@
 //! Lists of locks and runs, as text and JSON.
 
 use super::form::{EMPTY, Row, aligned};
-use super::{log, state};
+use super::log::led;
+use super::{lease_news, log, state};
 use crate::cli::values::LONGEST_NAME;
-use crate::lock::{Holder, Run, State, Status};
+use crate::lock::{Facts, Holder, Run, State, Status};
+use crate::sys::clock::local_minute;
 use crate::text::{cut, escaped, first_of, human, seconds};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::iter::once;
 
-const HEADS: [&str; 7] = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"];
+const HEADS: [&str; 7] = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAIT", "LAST RUN"];
 
 #[derive(Serialize)]
 struct NamedRun<'a> {
@@ -20,8 +22,8 @@ struct NamedRun<'a> {
 
 impl Row {
     /// A lock's row. `columns` is the width of the screen, if the table has to fit one.
-    pub(crate) fn of_lock(status: &Status, is_json: bool, columns: Option<usize>) -> Row {
-        if is_json { Row::object(status) } else { Row::of(&lock_cells(status, columns)) }
+    pub(crate) fn of_lock(status: &Status, facts: &Facts, is_json: bool, columns: Option<usize>) -> Row {
+        if is_json { Row::object(status) } else { Row::of(&lock_cells(status, facts, columns)) }
     }
 
     /// A run's row. The row has a cell for the name of the lock, unless all rows are of one lock (`of_one`).
@@ -55,25 +57,43 @@ pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterato
     }
 }
 
-fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
+fn lock_cells(status: &Status, facts: &Facts, columns: Option<usize>) -> [String; 7] {
     let none = || EMPTY.to_owned();
-    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
+    let fitted = |text: String, part| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / part));
     let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
+    let by: Vec<String> = holders.iter().map(|holder| holder.owner.at()).collect();
+    let usual = led(" ", status.memory.usual.map(|usual| format!("({})", first_units(&human(usual), 1))));
+    let found = facts.news();
+    let news = found.iter().map(|finding| finding.word().to_owned());
+    let news = news
+        .chain(holders.iter().find_map(|holder| lease_news(holder)))
+        .chain(closed(status))
+        .chain(log::last_cell(status));
+    let news: Vec<String> = news.collect();
     [
         // Names are cut only for a screen: elsewhere no two locks may look alike.
-        fitted(escaped(&status.name, LONGEST_NAME)),
+        fitted(escaped(&status.name, LONGEST_NAME), 3),
         state(status),
-        fitted(match holders.as_slice() {
-            [] => none(),
-            [holder] => holder.to_string(),
-            several => first_of(several, 1, status.holder_count.max(2)),
-        }),
-        holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
+        fitted(if by.is_empty() { none() } else { first_of(by, 1, status.holder_count) }, 4),
+        holders
+            .iter()
+            .filter_map(|holder| holder.held)
+            .max()
+            .map_or_else(none, |held| first_units(&seconds(held), 2) + &usual),
         match (status.lease(), status.state) {
             (None, State::Held | State::Revoked | State::Foreign) => "never".to_owned(),
-            (lease, _) => lease.map_or_else(none, human),
+            (lease, _) => lease.map_or_else(none, |lease| first_units(&human(lease), 1)),
         },
         status.waiting.map_or_else(none, |waiting| waiting.to_string()),
-        log::last_cell(status),
+        if news.is_empty() { none() } else { news.join("; ") },
     ]
+}
+
+fn closed(status: &Status) -> Option<String> {
+    Some(format!("closed until {}", local_minute(status.closed_until?)?))
+}
+
+/// A duration in fewer units: a table has no room for all.
+fn first_units(time: &str, most: usize) -> String {
+    time.split(' ').take(most).collect::<Vec<_>>().join(" ")
 }

@@ -1,7 +1,7 @@
 //! `--format json`: the object that a command prints when it fails. The object of a success is checked in the tests of
 //! each command.
 
-use crate::support::{Redis, Test, acquire, any, in_the_end, like, message, myself, redlock};
+use crate::support::{Line, Redis, Test, acquire, any, in_the_end, like, message, myself, redlock};
 use serde_json::Value;
 
 /// The failure object of a call, checked for its exact shape.
@@ -115,4 +115,44 @@ fn names_are_escaped_and_come_back_as_they_are() {
         assert_eq!(object["name"], name);
         assert_eq!(object["key"], format!("redlock:{name}"));
     }
+}
+
+/// Replaces the times that differ from one look to the next.
+fn steady(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let is_moving = |name: &str| ["held_ms", "lease_ms", "waited_ms", "ago_ms"].contains(&name);
+            fields
+                .iter_mut()
+                .for_each(|(name, value)| if is_moving(name) { *value = true.into() } else { steady(value) });
+        }
+        Value::Array(values) => values.iter_mut().for_each(steady),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_list_has_the_same_values_as_one_lock() {
+    let redis = Redis::start();
+    for _ in 0..4 {
+        redlock(&redis, "run -q backup --newest 7 -- true").stderr(any()).run();
+    }
+    let errors = ["run", "-q", "backup", "--keep-errors", "errors", "--", "sh", "-c", "echo full >&2; exit 2"];
+    Test::new(&redis).args(errors).status(2).stderr(any()).run();
+    acquire(&redis, "backup");
+    let waiter = Line::join(&redis, Line::waiter(&redis).any_end());
+    acquire(&redis, "other");
+    redis.command(&["SET", "redlock:theirs", "x"]);
+    let mut list = redlock(&redis, "status backup other theirs never --format json").json();
+    for object in list["locks"].as_array_mut().unwrap() {
+        let mut one = crate::support::status(&redis, object["name"].as_str().unwrap());
+        [&mut one, &mut *object].map(steady);
+        assert_eq!(object, &one);
+        if one["name"] == "backup" {
+            assert!(one["usual_ms"].is_u64() && one["newest"].is_object() && one["last"]["errors"] == "full", "{one}");
+            assert_eq!(one["waiters"].as_array().unwrap().len(), 1);
+        }
+    }
+    assert_eq!(list["locks"].as_array().unwrap().len(), 4);
+    drop(waiter);
 }

@@ -278,8 +278,8 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
 
     // The table of all locks.
     redlock(&redis, "status").stderr(message(["no lock is held"])).run();
-    let cells = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].join("\\s+");
-    let row = "backup +free +- +- +- +0 +exit 1, [^ ]+ ago";
+    let cells = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAIT", "LAST RUN"].join("\\s+");
+    let row = "backup +free +- +- +- +0 +failed; exit 1, [^ ]+ ago";
     redlock(&redis, "status --all").stdout(crate::support::regex(&format!("{cells}\n{row}\n"))).run();
     let token = acquire(&redis, "backup");
     redlock(&redis, "status").stdout(like("<any>\nbackup  held<any>exit 1, <duration> ago\n")).run();

@@ -5,6 +5,7 @@ use crate::support::{
     Line, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, any, eventually, job, like, permit, redlock, status,
 };
 use nix::sys::signal::Signal;
+use regex_lite::Regex;
 use serde_json::Value;
 
 const LOCK: &str = "redlock:backup";
@@ -52,8 +53,8 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
     assert!((200..400).contains(&usual), "of two short ones, two of 400 ms and one of 200 ms: {usual}");
     // For a lock without a job, `status` shows no usual time.
     assert!(lines(&redis).iter().all(|line| !line.contains("usually")));
-    let list = redlock(&redis, "status --format json").json();
-    assert!(list["locks"][0]["usual_ms"].is_null());
+    let list = redlock(&redis, "status --all --format json").json();
+    assert_eq!(list["locks"][0]["usual_ms"], usual);
 }
 
 #[test]
@@ -113,6 +114,46 @@ fn a_holder_that_was_stopped_is_told_before_its_lease_ends() {
     assert!(redis.exists(LOCK));
     holder.send(Signal::SIGCONT);
     drop(holder);
+}
+
+#[test]
+fn a_list_has_the_worst_first_and_knows_what_is_known_of_one() {
+    let redis = Redis::start();
+    for _ in 0..3 {
+        redlock(&redis, "run -q backup -- true").run();
+    }
+    let (job, end) = job(&redis, &[], 0);
+    redis.command(&["PEXPIRE", LOCK, "17000"]);
+    acquire(&redis, "deploy");
+    let waiters = [(); 2].map(|()| redlock(&redis, "run -q queued --wait 1h -- true").any_end());
+    acquire(&redis, "queued");
+    let waiters = waiters.map(Test::spawn);
+    redlock(&redis, "run -q done -- true").run();
+    redlock(&redis, "run -q rotate --once-per day -- true").run();
+    redlock(&redis, "stop shut --for 2h").stdout(any()).stderr(any()).run();
+    let rows = || redlock(&redis, "status never rotate * --all").stdout(any()).stderr(any()).run().stdout;
+    eventually(SOON, "two wait", || status(&redis, "queued")["waiting"] == 2);
+    // A trial by hand is not overdue.
+    redis.command(&["HSET", "{redlock:rotate}:\u{1f}runs", "expected", "1000 1000 99999999999999"]);
+    assert!(!rows().contains("overdue"), "{}", rows());
+    redis.command(&["HSET", "{redlock:rotate}:\u{1f}runs", "expected", "1000 1000 1763715123004"]);
+    eventually(SOON, "it is overdue", || rows().contains("overdue; exit 0, "));
+    let rows = rows();
+    let rows: Vec<&str> = rows.lines().skip(1).collect();
+    for (row, shown) in rows.iter().zip([
+        "rotate +free .* overdue; exit 0, .* ago",
+        "backup +held +\\S+ .* [0-9]+s \\([0-9]+ms\\) +1[0-9]s +0 +not renewed for 1[0-9]s; exit 0, .* ago",
+        "queued +held .* 2 +nothing renews it",
+        "shut +closed .* 0 +closed until .*",
+        "deploy +held .* 0 +nothing renews it",
+        "done +free .* 0 +exit 0, .* ago",
+        "never +free .* 0 +no run is known",
+    ]) {
+        assert!(Regex::new(&format!("^{shown}$")).unwrap().is_match(row), "{row:?} {shown:?}");
+    }
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    drop((end, waiters));
+    job.finish();
 }
 
 /// Whether the waiters listen, as `status` says.

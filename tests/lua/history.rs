@@ -222,7 +222,7 @@ impl Model {
             .or(newest.map(str::to_owned))
             .map(|_| in_order(visits).into_iter().flat_map(|(host, at)| [host, at.to_string()]));
         let mut answer = json!({"outcome": "runs", "clock": self.ms().to_string(), "members": members, "going": going});
-        (answer["texts"], answer["logged"]) = (json!(texts), json!(log.len()));
+        (answer["texts"], answer["more"]) = (json!(texts), json!((texts.len() == most).then_some(1)));
         answer["visits"] = visits.map_or(Json::Null, Iterator::collect);
         for field in ["success", "failure", "succeeded", "failed"] {
             answer[field] = json!(runs.get(field));

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::lock::history::newest::Newest;
 use crate::lock::history::periods::Expected;
-use crate::lock::history::run::{Run, RunOutcome};
+use crate::lock::history::run::{KEPT, Run, RunOutcome};
 use crate::lock::history::visits;
 use crate::lock::history::visits::Visit;
 use crate::lock::scripts;
@@ -50,7 +50,8 @@ pub(crate) struct Memory {
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
-    /// The usual duration of a run: the median of the requested runs that succeeded. None if fewer than three did.
+    /// The usual duration of a run: the median of the runs that succeeded, of the last [`KEPT`] that were requested. None if
+    /// fewer than three did.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
     /// The hosts that came to the lock, the latest first. None if the query did not ask for them.
@@ -139,12 +140,12 @@ impl FromReply for NodeMemory {
         let going: Vec<&str> = reply.get("going").items().iter().filter_map(Reply::as_text).collect();
         let read = |text: &Reply| Run::read(text.as_text().unwrap_or_default(), &going, now);
         let runs: Vec<Run> = reply.get("texts").items().iter().take(LOGGED).map(read).collect();
-        let logged = reply.get("logged").as_count().unwrap_or(0);
-        let is_full = runs.first().is_some_and(|newest| logged >= newest.kept);
+        let told = runs.len() as u64;
+        let is_full = reply.has("more") || runs.first().is_some_and(|newest| told >= newest.kept);
         let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
         let results = ["success", "failure"].map(|name| reply.has(name).then(|| read(reply.get(name))));
         let count = |name: &str| reply.get(name).as_count();
-        let oldest = runs.last().cloned().filter(|_| is_full).map(|oldest| (oldest, logged));
+        let oldest = runs.last().cloned().filter(|_| is_full).map(|oldest| (oldest, told));
         let visits = Visit::read_all(reply.get("visits"), now.unwrap_or_default());
         let mut newest = Newest::read(reply);
         if let Some(newest) = &mut newest {
@@ -202,6 +203,7 @@ impl Memory {
         runs.extend(kept);
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
+        let usual = usual(&runs[..runs.len().min(KEPT as usize)]);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
         let visits: Vec<(&[Visit], &[Run])> = known().map(|node| (&node.visits[..], &node.runs[..])).collect();
@@ -217,7 +219,7 @@ impl Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,
-            usual: usual(&runs),
+            usual,
             hosts: query.hosts.then(|| visits::merge(&visits, &runs)),
             running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),
             counts: nodes.iter().all(Option::is_some).then(|| Counts {
@@ -234,7 +236,8 @@ impl Memory {
 
 impl BatchQuery<'_> {
     /// For each of these locks: its history, or the reason why too few nodes report it. The reason does not name the
-    /// lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks.
+    /// lock. The caller asks about at most [`RunQuery::locks_at_a_time`] locks. `is_looked_at`: inspect.lua has
+    /// reported their states.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
@@ -242,11 +245,13 @@ impl BatchQuery<'_> {
         &mut self,
         keys: &[&str],
         query: RunQuery,
+        is_looked_at: bool,
     ) -> Result<Vec<Result<Memory, Error>>, Error> {
         let args = Args::default()
             .with("most", query.each(self.locks.nodes.len()))
             .flag("hosts", query.hosts)
-            .flag("newest", query.newest);
+            .flag("newest", query.newest)
+            .flag("looked", is_looked_at);
         let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::RUNS, args.clone())).collect();
         let answers = self.ask_page::<NodeMemory>(&calls).await?;
         let needed = self.locks.quorum();

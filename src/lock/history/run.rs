@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless a run asks for another number.
-const KEPT: u64 = 20;
+pub(in crate::lock) const KEPT: u64 = 20;
 
 /// The text of a run, or a part of it: letters and their values. log.lua explains each letter.
 pub(in crate::lock) type Entry = BTreeMap<String, String>;

@@ -13,7 +13,7 @@
 local fields = value == false and {} or holders(tonumber(ARG.most))
 if claim and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
 fields.waiting = redis.call('ZCARD', Q)
-fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
+fields.waiters = ARG.waiters and (fields.waiting > 0 and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES') or {})
 fields.clock, fields.closed = ms, redis.call('GET', CLOSED)
 fields.closed_left = fields.closed and redis.call('PTTL', CLOSED)
 

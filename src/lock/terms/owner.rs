@@ -48,6 +48,11 @@ impl Owner {
         Some(format!("{}@{}{pid}{}", part(&self.user), part(&self.host), self.label_in_brackets()))
     }
 
+    /// `web-3 (nightly)`, for a column.
+    pub(crate) fn at(&self) -> String {
+        safe(self.host.as_deref().unwrap_or_default()) + &self.label_in_brackets()
+    }
+
     /// ` (nightly)`; nothing without a label.
     pub(crate) fn label_in_brackets(&self) -> String {
         self.label.as_ref().map_or_else(String::new, |label| format!(" ({})", safe(label)))

@@ -5,7 +5,7 @@ use crate::lock::Lock;
 use crate::lock::history::memory::{Memory, RunQuery};
 use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
-use crate::lock::view::status::{State, Status, View, combine};
+use crate::lock::view::status::{NodeAnswer, State, Status, View, combine};
 use crate::lock::wire::answer::Answer;
 use crate::lock::wire::keys::{CLOSED, Keys, LOG, SEPARATOR, glob_escaped, lock_of};
 use crate::lock::wire::locks::{BatchQuery, Locks};
@@ -153,7 +153,7 @@ impl Locks {
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
-            for (key, memory) in zip(page, batch.remember(page, query).await?) {
+            for (key, memory) in zip(page, batch.remember(page, query, false).await?) {
                 let name = &key[selection.prefix.len()..];
                 let Memory { runs, running: going, forgotten: before, started, is_unseen, .. } = match memory {
                     Ok(memory) => memory,
@@ -211,7 +211,7 @@ impl Lock {
         if self.locks.nodes.are_unused() {
             return Some(Memory::default());
         }
-        let known = BatchQuery::of(&mut self.locks).remember(&[&self.keys.lock], RunQuery::LAST).await;
+        let known = BatchQuery::of(&mut self.locks).remember(&[&self.keys.lock], RunQuery::LAST, false).await;
         known.into_iter().flatten().flatten().find(|memory| memory.is_unseen)
     }
 }
@@ -293,7 +293,14 @@ impl BatchQuery<'_> {
                     answer.take_if(|_| forgetful.is_some());
                     self.faults.extend(forgetful.map(|fault| (node, fault)));
                 }
-                combine(name, key, &answers.iter().map(Option::as_ref).collect::<Vec<_>>())
+                let answers: Vec<Option<&Answer>> = answers.iter().map(Option::as_ref).collect();
+                let of_node = |(node, answer): (usize, &Option<&Answer>)| {
+                    let answer = answer.map_or_else(|| self.faults.get(&node).map(Err), |answer| Some(Ok(answer)));
+                    Some(NodeAnswer::of(self.locks.nodes.name(node), answer?))
+                };
+                let mut status = combine(name, key, &answers);
+                status.nodes = answers.iter().enumerate().filter_map(of_node).collect();
+                status
             });
             all.push(status.map_err(|error| error.about(Some(name))));
         }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, NamedObstacle};
 use crate::lock::history::memory::{Memory, RunQuery};
+use crate::lock::history::run::KEPT;
 use crate::lock::terms::claim::Claim;
 use crate::lock::terms::holder::{Holder, Leases, Obstacle, date, leases};
 use crate::lock::terms::token;
@@ -40,11 +41,18 @@ impl View {
     pub(in crate::lock) const STOP: View = View { runs: Some(RunQuery::LAST), bytes: None, ..View::MESSAGE };
     /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
-    /// The parts for a row of a table.
-    pub(crate) const ROW: View = View { holders: 3, runs: Some(RunQuery::LAST), ..View::STATE };
-    /// The parts to judge whether the lock is in order: as many runs as a log usually keeps.
-    pub(crate) const CHECK: View =
-        View { runs: Some(RunQuery { most: 20, hosts: true, errors: true, ..RunQuery::LAST }), ..View::ROW };
+    /// The parts to judge whether the lock is in order, and for a row of a table.
+    pub(crate) const CHECK: View = View {
+        holders: 3,
+        runs: Some(RunQuery { most: KEPT as usize, hosts: true, errors: true, ..RunQuery::LAST }),
+        ..View::STATE
+    };
+    /// The parts for a list in JSON.
+    pub(crate) const LIST: View = View {
+        waiters: 200,
+        runs: Some(RunQuery { most: KEPT as usize, hosts: true, newest: true, errors: true, ..RunQuery::LAST }),
+        ..View::CHECK
+    };
     /// The parts that tell what has become of the caller with the largest number of `--newest`.
     pub(in crate::lock) const NEWEST: View =
         View { waiters: 200, runs: Some(RunQuery { newest: true, ..RunQuery::ALL }), ..View::STATE };
@@ -98,7 +106,7 @@ pub(crate) struct NodeAnswer {
 }
 
 impl NodeAnswer {
-    fn of(node: String, answer: Result<&Answer, &Fault>) -> NodeAnswer {
+    pub(super) fn of(node: String, answer: Result<&Answer, &Fault>) -> NodeAnswer {
         let (answer, detail) = match answer {
             Ok(Answer { by: None | Some(Obstacle::Reserved(_)), fields, .. }) => {
                 (if fields.has("closed") { "closed" } else { "free" }, None)
@@ -162,7 +170,7 @@ pub(crate) struct Status {
 impl Status {
     /// The status of a lock that was never taken.
     pub(super) fn unused(name: &str, key: &str) -> Status {
-        combine(name, key, &[Some(&Answer::default())])
+        Status { waiters: Some(Vec::new()), ..combine(name, key, &[Some(&Answer::default())]) }
     }
 
     /// The time until the obstacle may end; see [`Obstacle::left`].
@@ -223,7 +231,7 @@ impl Lock {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             let hosts = view.runs.filter(|runs| runs.hosts).map(|_| Vec::new());
             let memory = Memory { hosts, ..Memory::default() };
-            return Ok(Status { nodes, waiters: Some(Vec::new()), memory, ..Status::unused(&name, &key) });
+            return Ok(Status { nodes, memory, ..Status::unused(&name, &key) });
         }
         let named = named.map(|token| token::split(token).0);
         let call = self.call(&scripts::INSPECT, view.args().with_some("named", named));
@@ -245,9 +253,6 @@ impl Lock {
         if let (Some(query), None) = (view.runs, &status.unanswered) {
             BatchQuery::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
         }
-        if let Some(newest) = &mut status.memory.newest {
-            newest.look_in_line(status.waiters.as_deref().unwrap_or_default(), status.waiting.unwrap_or(0));
-        }
         Ok(status)
     }
 }
@@ -259,11 +264,14 @@ impl BatchQuery<'_> {
     /// The errors of [`BatchQuery::remember`].
     pub(super) async fn add_memory(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
         let keys: Vec<&str> = locks.iter().map(|status| status.key.as_str()).collect();
-        let memories = self.remember(&keys, query).await?;
+        let memories = self.remember(&keys, query, true).await?;
         for (status, memory) in zip(locks, memories) {
             match memory {
                 Ok(memory) => status.memory = memory,
                 Err(error) => status.unremembered = Some(error.about(Some(&status.name))),
+            }
+            if let Some(newest) = &mut status.memory.newest {
+                newest.look_in_line(status.waiters.as_deref().unwrap_or_default(), status.waiting.unwrap_or(0));
             }
         }
         Ok(())
