@@ -141,6 +141,29 @@ fn a_run_that_hangs_is_told_and_one_that_has_lost_its_keeper_has_failed() {
 }
 
 #[test]
+fn a_closed_lock_has_no_finding_but_hosts() {
+    let redis = Redis::with_clock(&[], 7200);
+    for hours in [0, 24] {
+        redis.clock().set(hours * HOUR);
+        night(&redis, NIGHTLY, &["web-1", "web-2"]);
+    }
+    redlock(&redis, "run -q backup -- false").status(1).run();
+    redis.clock().set(75 * HOUR);
+    redlock(&redis, "check").status(1).stdout(like("backup: no success<any>\nbackup: failed<any>\n")).run();
+    redlock(&redis, "stop backup -q --for 3d").run();
+    redlock(&redis, "check").stdout("1 lock in order\n").run();
+    redlock(&redis, "check backup --within 1h").stdout("1 lock in order\n").run();
+    let few = like("backup: 0 of 2 hosts came; <any>\n");
+    redlock(&redis, "check --min-hosts 2").status(1).stdout(few).run();
+    let object = redlock(&redis, "check --format json").json();
+    assert!(object["finding"].is_null() && object["closed_until"].is_string(), "{object}");
+    let metrics = redlock(&redis, "status --format prometheus").text();
+    assert!(metrics.contains("redlock_in_order{name=\"backup\"} 1\n"), "{metrics}");
+    redlock(&redis, "stop backup -q --for 0").run();
+    redlock(&redis, "check").status(1).stdout(any()).run();
+}
+
+#[test]
 fn what_nothing_is_known_of_never_passes() {
     let redis = Redis::start();
     redlock(&redis, "run -q plain -- true").run();
