@@ -122,8 +122,7 @@ impl fmt::Display for Error {
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::NotNeeded { name, by, unlike } => not_needed(f, name, by, unlike.as_deref()),
             Error::Superseded { name, by } => {
-                let again = by.is_left().map_or_else(String::new, |number| format!(": run {number} again"));
-                write!(f, "{name:?}: superseded by {by}{again}; for a rollback leave out --newest")
+                write!(f, "{name:?}: superseded by {by}{}; for a rollback leave out --newest", by.again())
             }
             Error::CannotEnd(held) => cannot_end(f, held),
             Error::NoQuorum { name: Some(name), .. } | Error::GrantedTooLate { name, .. } => {

@@ -1,11 +1,11 @@
 //! `redlock check`: are all jobs in order?
 
-use super::{block_on, locks_to_look_at, settings, warn_of_default};
+use super::{block_on, did_you_mean, locks_to_look_at, settings, warn_of_default};
 use crate::cli::{CheckArgs, Common, Format};
 use crate::error::{Error, nodes_with_faults};
 use crate::exit::Exit;
-use crate::lock::{Facts, Finding, Missing, Selection, State, Status, View, stands_for};
-use crate::output::{self, Verdict, say};
+use crate::lock::{Facts, Finding, Locks, Missing, Selection, State, Status, View, stands_for};
+use crate::output::{self, Verdict, just_started, say};
 
 pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
         return Err(wrong.into());
     }
     judged.add_missing(&mut missing);
-    let nothing = judged.nothing(selection, &locks.where_they_are());
+    let nothing = block_on(async { Ok::<_, Error>(judged.nothing(selection, &mut locks).await) })?;
     if let (false, Some(error)) = (nothing.is_empty(), missing.unknown) {
         return Err(error.about(args.locks.one()).into());
     }
@@ -78,7 +78,7 @@ impl Judged<'_> {
         if facts.expected.is_none() && within.is_none() && status.state != State::Unknown {
             let name = &status.name;
             return Err(Error::Usage(format!(
-                "no call of {name:?} has --once-per, so nothing says how often it is to succeed; add --within D"
+                "no call of {name:?} with --once-per is known, so nothing says how often it is to succeed; add --within D"
             )));
         }
         let verdict = Verdict::of(&status, &facts);
@@ -111,16 +111,28 @@ impl Judged<'_> {
     }
 
     /// Lines that say of what nothing is known: a check never passes because it has found nothing.
-    fn nothing(&self, selection: Selection<'_>, on: &str) -> Vec<String> {
+    async fn nothing(&self, selection: Selection<'_>, locks: &mut Locks) -> Vec<String> {
         let is_found = |name: &&String| self.verdicts.iter().any(|verdict| stands_for(name, &verdict.name));
-        let lacks = selection.names.iter().filter(|name| !is_found(name)).map(|name| match name.contains('*') {
-            true => format!("nothing to check: no lock that is called with --once-per matches {name:?} on {on}"),
-            false => format!("nothing to check: no run of {name:?} is known on {on}"),
-        });
+        let lacks: Vec<&String> = selection.names.iter().filter(|name| !is_found(name)).collect();
         let is_bare = selection.names.is_empty() && self.verdicts.is_empty();
+        if lacks.is_empty() && !is_bare {
+            return Vec::new();
+        }
+        let on = locks.where_they_are();
+        let started = just_started(&locks.started(selection.prefix).await);
         let bare = format!(
-            "nothing to check: for no lock on {on} have calls with --once-per come for half a period (a NAME is judged at once)"
+            "for no lock on {on} have calls with --once-per come for half a period (a NAME is judged at once){started}"
         );
-        lacks.chain(is_bare.then_some(bare)).collect()
+        let mut lines: Vec<String> = is_bare.then_some(bare).into_iter().collect();
+        for name in lacks {
+            if name.contains('*') {
+                lines.push(format!("no lock that is called with --once-per matches {name:?} on {on}{started}"));
+                continue;
+            }
+            let near = locks.near(selection.prefix, name).await.filter(|near| near != name);
+            let near = near.map_or_else(String::new, |near| format!("; {}", did_you_mean(&near)));
+            lines.push(format!("no run of {name:?} is known on {on}{started}{near}"));
+        }
+        lines.iter().map(|what| format!("nothing to check: {what}")).collect()
     }
 }

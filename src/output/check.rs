@@ -5,7 +5,7 @@ use super::hosts::absent;
 use super::log::{last_error, led, nagios, on};
 use super::{LINE, ms};
 use crate::cli::values::LONGEST_NAME;
-use crate::lock::{Facts, Finding, Run, Status};
+use crate::lock::{Facts, Finding, Run, RunOutcome, Status};
 use crate::sys::clock::local_minute;
 use crate::text::{escaped, exact, human, rfc3339, seconds, shell_word};
 
@@ -98,7 +98,9 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
                         Some(_) => String::new(),
                         None => format!(" Another rhythm: --due D. Gone for good: redlock forget {name}"),
                     };
-                    format!("{what}; no host has come since {since}. Is cron running?{next}")
+                    format!(
+                        "{what}; no host has come since {since}. Is cron running? Is Redis ready (redlock doctor)?{next}"
+                    )
                 }
                 (came, last) => {
                     format!("{what}; {}{}. redlock log {name} -v", hosts(came), led(", the last ", last))
@@ -107,8 +109,11 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
         }
         Finding::Failed { came } => {
             let how = status.memory.last_run().map(|run| {
-                let (host, errors) = (led(" ", on(run)), led(": ", last_error(run)));
-                format!("failed{host} {}, {}{errors}", at(run), run.result())
+                let why = match run.outcome {
+                    RunOutcome::Expired => " (is that host off, or cut off?)".to_owned(),
+                    _ => led(": ", last_error(run)),
+                };
+                format!("failed{} {}, {}{why}", led(" ", on(run)), at(run), run.result())
             });
             let came = if came > 0 { format!("; {}", hosts(came)) } else { String::new() };
             let how = how.unwrap_or_default();
@@ -123,7 +128,11 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
         Finding::Hosts { came, least } => {
             let known = status.memory.hosts.as_deref().unwrap_or_default();
             let late = known.iter().zip(&facts.visits).filter(|(_, visit)| !facts.is_lately(visit.at));
-            format!("{came} of {least} hosts came{}", led("; ", absent(late.map(|(visit, _)| visit))))
+            let absent = led("; ", absent(late.map(|(visit, _)| visit)));
+            let next = "with this name and this Redis (redlock doctor)? Who came";
+            format!(
+                "{came} of {least} hosts came{absent}. Is cron running on the others, {next}: redlock status {name} --hosts"
+            )
         }
         Finding::Unknown => String::new(),
     }

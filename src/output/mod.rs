@@ -267,7 +267,7 @@ fn status_text(status: &Status) -> String {
         format!("by {} until {until} (redlock stop {} --for 0 opens it)", safe(by), shell_word(&status.name))
     });
     let mut rows: Vec<(&str, Option<String>)> =
-        holders.iter().flat_map(|holder| holder_rows(holder, status.memory.usual)).collect();
+        holders.iter().flat_map(|holder| holder_rows(&status.name, holder, status.memory.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
     rows.push(("closed", closed));
     rows.push(match (status.state, holders, status.lease()) {
@@ -312,8 +312,8 @@ fn waiter_line(waiter: &Waiter) -> String {
     format!("{who}{time}{deaf}")
 }
 
-/// The known facts about a holder, each with its label. `usual`: the usual duration of this lock's runs.
-fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 8] {
+/// The known facts about a holder of the lock `name`, each with its label. `usual`: the usual duration of its runs.
+fn holder_rows(name: &str, holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 8] {
     let usual = usual.map_or_else(String::new, |usual| format!(" (usually {})", human(usual)));
     let since = holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
     let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
@@ -327,7 +327,7 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
         ("for", holder.held.map(|held| seconds(held) + &usual + &since)),
         ("revoked", holder.revoked.as_ref().map(|by| format!("by {}", safe(by)))),
         ("lease", Some(lease)),
-        ("", renewal_news(holder)),
+        ("", renewal_news(name, holder)),
         ("token", Some(format!("{}…{fence}", holder.short_token())).filter(|_| !holder.token.is_empty())),
         ("holds", holder.holds.filter(|&holds| holds > 1).map(|holds| holds.to_string())),
     ]
@@ -342,11 +342,14 @@ fn lease_news(holder: &Holder) -> Option<String> {
 }
 
 /// The same note with what it means, and what to do.
-fn renewal_news(holder: &Holder) -> Option<String> {
-    let (news, left, token) = (lease_news(holder)?, human(holder.lease?), holder.short_token());
+fn renewal_news(name: &str, holder: &Holder) -> Option<String> {
+    let (news, left) = (lease_news(holder)?, human(holder.lease?));
+    let (name, token) = (shell_word(name), holder.short_token());
     Some(match holder.not_renewed() {
         Some(_) => format!("{news}: its host may be gone or cut off; free in {left} at the latest"),
-        None => format!("taken by acquire: {news}; if the script is dead, use release NAME --force --token {token}"),
+        None => format!(
+            "taken by acquire: {news}; if the script is dead: redlock release {name} --force --token {token}"
+        ),
     })
 }
 

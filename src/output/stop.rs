@@ -13,7 +13,7 @@ const NAMED: usize = 10;
 /// The holders that were asked: `root@web-1, pid 4711 (backup.sh), to stop "backup": over in 25s at the latest`.
 pub(crate) fn asked(name: &str, holders: &[Holder], left: Option<Duration>) -> String {
     let left = left.map_or_else(String::new, |left| format!(": over in {} at the latest", human(left)));
-    let late = holders.iter().find_map(renewal_news).filter(|_| holders.len() == 1);
+    let late = holders.iter().find_map(|holder| renewal_news(name, holder)).filter(|_| holders.len() == 1);
     let late = late.map_or_else(String::new, |late| format!("; {late}"));
     format!("{} to stop {name:?}{left}{late}", first_of(holders, NAMED, holders.len() as u64))
 }

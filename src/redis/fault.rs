@@ -275,7 +275,8 @@ impl Fault {
             Fault::LookUpTimedOut(_) => (0, "do the name servers in /etc/resolv.conf answer?"),
             Fault::TimedOut => (
                 0,
-                "is the address right, with rediss:// for TLS or redis:// without? a slow network needs a longer --ttl",
+                "is the network up? is the address right, with rediss:// for TLS or redis:// without? a slow network needs a longer \
+                 --ttl",
             ),
             _ => (0, "is the address right, and is Redis running there?"),
         };

@@ -68,14 +68,15 @@ fn absence_is_told_and_cron_is_silent_when_all_is_well() {
     redlock(&redis, "check").stdout("1 lock in order\n").run();
     redlock(&redis, "check --min-hosts 3").stdout(any()).run();
     at(51);
-    let few = "backup: 2 of 3 hosts came; web-3 last came <any>\n";
+    let few = "backup: 2 of 3 hosts came; web-3 last came <any>. Is cron running on the others, with this name and this \
+               Redis (redlock doctor)? Who came: redlock status backup --hosts\n";
     redlock(&redis, "check --min-hosts 3 -q").status(1).stdout(like(few)).run();
     // No cron runs any more. D and S are 26 hours.
     redis.clock().set(74 * HOUR - Duration::from_secs(60));
     silent();
     at(75);
-    let overdue = "backup: no success since <any> on web-1, expected each 1d; no host has come since then. Is cron running? \
-                   Another rhythm: --due D. Gone for good: redlock forget backup\n";
+    let overdue = "backup: no success since <any> on web-1, expected each 1d; no host has come since then. Is cron running? Is \
+                   Redis ready (redlock doctor)? Another rhythm: --due D. Gone for good: redlock forget backup\n";
     redlock(&redis, "check -q").status(1).stdout(like(overdue)).run();
     // A host comes again, and its job fails.
     let directory = Directory::new();
@@ -141,6 +142,24 @@ fn a_run_that_hangs_is_told_and_one_that_has_lost_its_keeper_has_failed() {
 }
 
 #[test]
+fn a_run_that_ended_with_its_host_is_told() {
+    let redis = Redis::start();
+    let job = redlock(&redis, "run -q backup --ttl 500ms -- sleep 1000").on_host("web-1").any_end();
+    let job = job.stderr(any()).spawn();
+    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    let (host, keeper) = (job.pid(), job.keeper());
+    send(host, Signal::SIGSTOP);
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "the lease ran out", || status(&redis, "backup")["state"] == "free");
+    let failed = "<any>\nbackup: failed on web-1 <any>, lease ran out (is that host off, or cut off?); 1 host came. redlock \
+                  log backup -v; by hand: redlock run backup -- JOB\n";
+    redlock(&redis, "check backup --within 1h").status(1).stdout(like(failed)).run();
+    send(keeper, Signal::SIGCONT);
+    send(host, Signal::SIGCONT);
+    job.finish();
+}
+
+#[test]
 fn a_closed_lock_has_no_finding_but_hosts() {
     let redis = Redis::with_clock(&[], 7200);
     for hours in [0, 24] {
@@ -171,6 +190,7 @@ fn what_nothing_is_known_of_never_passes() {
     redlock(&redis, "check plain").fails(64, ["\"plain\"", "--within D"]).run();
     redlock(&redis, "check plain --within 1h").stdout("1 lock in order\n").run();
     redlock(&redis, "check trial never").fails(1, ["nothing to check", "\"never\""]).stdout("1 lock in order\n").run();
+    redlock(&redis, "check trail --within 1h").fails(1, ["\"trail\" is known on", "; did you mean \"trial\"?"]).run();
     redlock(&redis, "check t*").fails(1, ["nothing to check", "\"t*\""]).run();
     redlock(&redis, "check t* --within 1h").stdout("1 lock in order\n").run();
     redlock(&redis, "check t* p* --within 1h").stdout("2 locks in order\n").run();
@@ -201,7 +221,7 @@ fn of_three_masters_a_quorum_judges() {
     redlock(&masters, "check").stdout("1 lock in order\n").stderr(away()).run();
     redlock(&masters, "check -q --min-hosts 3")
         .status(1)
-        .stdout(like("backup: 2 of 3 hosts came\n"))
+        .stdout(like("backup: 2 of 3 hosts came. Is cron running<any>\n"))
         .stderr(away())
         .run();
     let nagios = like("OK - 1 lock in order; <any> is unreachable<any> | overdue=0<any>\n");

@@ -61,14 +61,14 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
 fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let way_out = format!("release NAME --force --token {}", &token[..8]);
-    let told = format!("taken by acquire: nothing renews it; if the script is dead, use {way_out}");
+    let way_out = format!("release backup --force --token {}", &token[..8]);
+    let told = format!("taken by acquire: nothing renews it; if the script is dead: redlock {way_out}");
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
     // A job that has re-entered the lease may renew it.
     let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, Value::Null));
     redlock(&redis, "release -q backup --token").arg(&hold).run();
-    redlock(&redis, way_out.replace("NAME", "backup")).stdout(like("redlock: freed \"backup\", <any>\n")).run();
+    redlock(&redis, way_out).stdout(like("redlock: freed \"backup\", <any>\n")).run();
     let script = "redlock acquire backup --ttl 20s --while-pid $$; redlock status backup --format json | grep -c '\"renewal_ms\":20000'";
     Test::sh(&redis, script).stdout(like("<token>\n1\n")).run();
 }

@@ -19,8 +19,8 @@ fn who() -> String {
 fn block(slot: &str) -> String {
     format!(
         "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \
-         lease   <duration> of 30s left\n          taken by acquire: nothing renews it; if the script is dead, use release NAME --force \
-         --token <prefix>\n  token   <prefix>…, fencing token <n>\n",
+         lease   <duration> of 30s left\n          taken by acquire: nothing renews it; if the script is dead: redlock release <word> \
+         --force --token <prefix>\n  token   <prefix>…, fencing token <n>\n",
         who()
     )
 }

@@ -329,7 +329,7 @@ fn a_newest_call_that_ended_without_a_run_is_named_for_another_try() {
         cancelled.send(Signal::SIGTERM);
         cancelled.wait(SOON);
         older(" and has not run: run 103 again");
-        is_shown(", has not run", false.into());
+        is_shown(", has not run: run 103 again", false.into());
         release(&masters, "backup", &token);
         call(103, "").run();
         older("");

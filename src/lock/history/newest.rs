@@ -87,16 +87,21 @@ impl Newest {
     }
 
     /// The number, if its caller has not run and does not wait: nobody will run it.
-    pub(crate) fn is_left(&self) -> Option<u64> {
+    fn is_left(&self) -> Option<u64> {
         self.number.filter(|_| self.has_run == Some(false) && !self.waits)
     }
 
-    /// `103 by runner-4, 4m ago, has not run`
+    /// `: run 103 again`, if it has neither run nor waits.
+    pub(crate) fn again(&self) -> String {
+        self.is_left().map_or_else(String::new, |number| format!(": run {number} again"))
+    }
+
+    /// `103 by runner-4, 4m ago, has not run: run 103 again`
     pub(crate) fn in_status(&self) -> String {
         let number = self.number.map_or_else(|| "no number".to_owned(), |number| number.to_string());
         let host = self.host.as_deref().map_or_else(String::new, |host| format!(" by {}", safe(host)));
         let ago = self.ago.map_or_else(String::new, |ago| format!(", {} ago", human(ago)));
-        format!("{number}{host}{ago}{}", self.fate().replace(" and", ","))
+        format!("{number}{host}{ago}{}{}", self.fate().replace(" and", ","), self.again())
     }
 }
 

@@ -186,6 +186,13 @@ impl Locks {
         Ok(RunListing { runs, running, unseen, forgotten, started: first_started, missing })
     }
 
+    /// The server that may have forgotten the locks, and the time since its start; see [`Memory`].
+    pub(crate) async fn started(&mut self, prefix: &str) -> Option<(String, Duration)> {
+        // The prefix alone is no lock, so no server knows a run of it.
+        let known = BatchQuery::of(self).remember(&[prefix], RunQuery::LAST, false).await;
+        known.into_iter().flatten().flatten().find_map(|memory| memory.started)
+    }
+
     /// The name that is probably meant by `name`, which no server has seen: the name of a lock that remembers runs, or
     /// `name` without the prefix, if it is a key. None also if there are too many keys to read within [`LOOK_FOR_NAMES`].
     pub(crate) async fn near(&mut self, prefix: &str, name: &str) -> Option<String> {
