@@ -12,7 +12,13 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
     warn_of_default(&settings);
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let mut locks = locks_to_look_at(&settings)?;
-    let mut judged = Judged { args, verdicts: Vec::new(), unsure: Vec::new(), unknown: None };
+    let mut judged = Judged {
+        args,
+        is_json: common.format == Format::Json,
+        verdicts: Vec::new(),
+        unsure: Vec::new(),
+        unknown: None,
+    };
     let missing = block_on(locks.list(selection, View::CHECK, true, |status| judged.add(status)));
     let mut missing = missing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(wrong) = missing.locks.extract_if(.., |error| matches!(error, Error::Usage(_))).next() {
@@ -51,6 +57,7 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
 /// The verdicts on the selected locks.
 struct Judged<'a> {
     args: &'a CheckArgs,
+    is_json: bool,
     verdicts: Vec<Verdict>,
     /// The verdicts that count only if the state of their lock is known: nodes that are away may know better.
     unsure: Vec<usize>,
@@ -81,7 +88,7 @@ impl Judged<'_> {
                 "no call of {name:?} with --once-per is known, so nothing says how often it is to succeed; add --within D"
             )));
         }
-        let verdict = Verdict::of(&status, &facts);
+        let verdict = Verdict::of(&status, &facts, self.is_json);
         let is_judged = facts.expected.is_some() || within.is_some();
         if status.state == State::Unknown && !(is_judged && verdict.findings.is_empty()) {
             self.unsure.push(self.verdicts.len());
@@ -92,7 +99,7 @@ impl Judged<'_> {
 
     fn add_unknown(&mut self, name: String, why: &Error) {
         self.unknown.get_or_insert(Exit::of_error(why));
-        self.verdicts.push(Verdict::unknown(name, why.to_string()));
+        self.verdicts.push(Verdict::unknown(name, why.to_string(), self.is_json));
     }
 
     /// Adds the locks that cannot be judged.
@@ -105,7 +112,7 @@ impl Judged<'_> {
         for at in std::mem::take(&mut self.unsure) {
             why = why.about(Some(&self.verdicts[at].name));
             self.unknown.get_or_insert(Exit::of_error(&why));
-            self.verdicts[at] = Verdict::unknown(self.verdicts[at].name.clone(), why.to_string());
+            self.verdicts[at] = Verdict::unknown(self.verdicts[at].name.clone(), why.to_string(), self.is_json);
         }
         missing.unknown = Some(why);
     }

@@ -8,23 +8,27 @@ use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Facts, Finding, Run, RunOutcome, Status};
 use crate::sys::clock::local_minute;
 use crate::text::{escaped, exact, human, rfc3339, seconds, shell_word};
+use std::borrow::Cow;
 
-/// What is wrong with a lock: the findings, a line for each, and the lock's object in JSON.
+/// What is wrong with a lock: the findings, and a line for each, or the lock's object in JSON. There may be very many locks,
+/// so only what is printed is kept.
 pub(crate) struct Verdict {
     pub(crate) name: String,
     pub(crate) findings: Vec<Finding>,
     lines: Vec<String>,
-    json: String,
 }
 
 impl Verdict {
-    pub(crate) fn of(status: &Status, facts: &Facts) -> Verdict {
+    pub(crate) fn of(status: &Status, facts: &Facts, is_json: bool) -> Verdict {
         let findings = facts.findings();
         let name = escaped(&status.name, LONGEST_NAME);
         let lines: Vec<String> =
             findings.iter().map(|finding| format!("{name}: {}", line(status, facts, finding))).collect();
+        if !is_json {
+            return Verdict { name: status.name.clone(), findings, lines };
+        }
         let Facts { expected, min_hosts, closed_until, .. } = facts;
-        let json = object(&[
+        let mut json = object(&[
             ("name", value(&status.name)),
             ("finding", value(findings.first().map(Finding::word))),
             ("period_ms", value(expected.map(|expected| ms(expected.period)))),
@@ -37,23 +41,24 @@ impl Verdict {
             ("closed_until", value(closed_until.and_then(rfc3339))),
             ("text", value(lines.join("\n"))),
         ]);
-        Verdict { name: status.name.clone(), findings, lines, json }
+        json.shrink_to_fit();
+        Verdict { name: status.name.clone(), findings, lines: vec![json] }
     }
 
     /// The verdict on a lock whose keys cannot be read. `why` names the lock.
-    pub(crate) fn unknown(name: String, why: String) -> Verdict {
-        let json = json(&serde_json::json!({"name": name, "finding": Finding::Unknown.word(), "text": why}));
-        Verdict { name, findings: vec![Finding::Unknown], lines: vec![why], json }
+    pub(crate) fn unknown(name: String, why: String, is_json: bool) -> Verdict {
+        let object = || json(&serde_json::json!({"name": name, "finding": Finding::Unknown.word(), "text": why}));
+        let line = if is_json { object() } else { why };
+        Verdict { name, findings: vec![Finding::Unknown], lines: vec![line] }
     }
 }
 
 /// `check` as text or as JSON, in parts.
-pub(crate) fn check(verdicts: &[Verdict], is_json: bool, is_quiet: bool) -> Vec<String> {
-    if is_json {
-        return verdicts.iter().map(|verdict| verdict.json.clone()).collect();
-    }
-    let lines = verdicts.iter().flat_map(|verdict| &verdict.lines).map(|line| escaped(line, LINE) + "\n");
-    lines.chain(in_order(verdicts).filter(|_| !is_quiet).map(|line| line + "\n")).collect()
+pub(crate) fn check(verdicts: &[Verdict], is_json: bool, is_quiet: bool) -> impl Iterator<Item = Cow<'_, str>> {
+    let shown = move |line| if is_json { Cow::from(line) } else { Cow::from(escaped(line, LINE) + "\n") };
+    let lines = verdicts.iter().flat_map(|verdict| &verdict.lines).map(move |line| shown(line.as_str()));
+    let in_order = in_order(verdicts).filter(|_| !is_json && !is_quiet);
+    lines.chain(in_order.map(|line| Cow::from(line + "\n")))
 }
 
 /// `12 locks in order`; None if none is.

@@ -347,9 +347,9 @@ fn renewal_news(name: &str, holder: &Holder) -> Option<String> {
     let (name, token) = (shell_word(name), holder.short_token());
     Some(match holder.not_renewed() {
         Some(_) => format!("{news}: its host may be gone or cut off; free in {left} at the latest"),
-        None => format!(
-            "taken by acquire: {news}; if the script is dead: redlock release {name} --force --token {token}"
-        ),
+        None => {
+            format!("taken by acquire: {news}; if the script is dead: redlock release {name} --force --token {token}")
+        }
     })
 }
 

@@ -146,7 +146,7 @@ fn a_list_has_the_same_values_as_one_lock() {
     let mut list = redlock(&redis, "status backup other theirs never --format json").json();
     for object in list["locks"].as_array_mut().unwrap() {
         let mut one = crate::support::status(&redis, object["name"].as_str().unwrap());
-        [&mut one, &mut *object].map(steady);
+        [&mut one, &mut *object].into_iter().for_each(steady);
         assert_eq!(object, &one);
         if one["name"] == "backup" {
             assert!(one["usual_ms"].is_u64() && one["newest"].is_object() && one["last"]["errors"] == "full", "{one}");

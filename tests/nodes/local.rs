@@ -355,9 +355,24 @@ fn nothing_that_is_removed_lets_a_second_server_in() {
 #[test]
 fn looking_starts_nothing_and_creates_nothing() {
     let place = Place::new();
-    let looks = [&["status"][..], &["status", "backup", "-q"], &["status", "a", "b"], &["wait", "backup"], &["doctor"]];
+    let looks = [
+        &["status"][..],
+        &["status", "backup", "-q"],
+        &["status", "a", "b"],
+        &["wait", "backup"],
+        &["log", "backup"],
+        &["doctor"],
+    ];
     for arguments in looks {
-        Test::new(&place).args(arguments).stdout(any()).stderr(perhaps(["no lock is held", "is known on"])).run();
+        Test::new(&place)
+            .args(arguments)
+            .stdout(any())
+            .stderr(perhaps(["no lock is held", "is known on", "no such run"]))
+            .run();
+        assert!(!place.path().exists(), "{arguments:?}");
+    }
+    for arguments in [&["check"][..], &["check", "backup"]] {
+        Test::new(&place).args(arguments).status(1).stderr(message(["nothing to check"])).run();
         assert!(!place.path().exists(), "{arguments:?}");
     }
     assert_eq!(status(&place, "backup")["state"], "free");

@@ -188,6 +188,9 @@ impl Locks {
 
     /// The server that may have forgotten the locks, and the time since its start; see [`Memory`].
     pub(crate) async fn started(&mut self, prefix: &str) -> Option<(String, Duration)> {
+        if self.nodes.are_unused() {
+            return None;
+        }
         // The prefix alone is no lock, so no server knows a run of it.
         let known = BatchQuery::of(self).remember(&[prefix], RunQuery::LAST, false).await;
         known.into_iter().flatten().flatten().find_map(|memory| memory.started)
