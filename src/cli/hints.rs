@@ -2,7 +2,6 @@
 //! clap's tips and usage.
 
 use crate::cli;
-use crate::text::{SHOWN_OF_TOKEN, shell_word};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
@@ -12,7 +11,7 @@ pub(super) const NO_DASHES: &str = "put -- before the command: redlock run NAME 
 
 /// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks. An entry has the
 /// commands to which the hint applies (an empty list: all), the words, and the hint.
-const MEANT: [(&[&str], &str, &str); 37] = [
+const MEANT: [(&[&str], &str, &str); 38] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
     (&[], "force-unlock", "redlock stop NAME ends the job; redlock release NAME --force frees the lock at once"),
@@ -40,6 +39,7 @@ const MEANT: [(&[&str], &str, &str); 37] = [
     (&["run"], "--foreground --preserve-status --fg", "redlock always passes on signals and the job's status"),
     (&["run"], "--cancel-in-progress", "redlock stop NAME, then redlock run NAME --wait D; or --newest N"),
     (&["run"], "--lock-delay", "redlock needs none: a job is dead before its lease ends"),
+    (&["release"], "--revoke", "redlock stop NAME"),
     (&["log"], "--chart", "--format chart"),
     (&["log"], "--html -o", "--format html > FILE"),
     (&["log"], "-f --follow", "redlock status --watch?"),
@@ -93,9 +93,6 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     match error.kind() {
         ErrorKind::InvalidSubcommand if has_command => format!("{text}; redlock run NAME -- COMMAND?"),
         // clap's words would show the token.
-        ErrorKind::UnknownArgument if name == "release" && word == "--revoke" => {
-            format!("release has no --revoke; redlock {}", stop_line(words))
-        }
         ErrorKind::UnknownArgument if is_plain && form.contains("--token") => {
             format!("unexpected second argument; a token is written --token T: {form}")
         }
@@ -157,21 +154,6 @@ fn with_one_dash(word: &str, redlock: &Command, command: Option<&Command>) -> Op
         true => Some(format!("long options have two dashes: {long}")),
         false => Some(format!("unexpected argument '{word}' found; {}", meant(&long, redlock, command)?)),
     }
-}
-
-/// The call of `redlock stop` in place of `release --revoke`. A token is cut to as much of it as status shows.
-fn stop_line<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let mut line: Vec<String> = Vec::new();
-    for word in words.filter(|word| *word != "--revoke") {
-        let is_token = line.last().is_some_and(|last| last == "--token");
-        line.push(match (word, word.strip_prefix("--token=").or(is_token.then_some(word))) {
-            (_, Some(token)) if is_token => token.chars().take(SHOWN_OF_TOKEN).collect(),
-            (_, Some(token)) => format!("--token={}", token.chars().take(SHOWN_OF_TOKEN).collect::<String>()),
-            ("release", None) => "stop".to_owned(),
-            (word, None) => shell_word(word),
-        });
-    }
-    line.join(" ").replace(char::is_control, "?")
 }
 
 /// The usual form of a call: `redlock wait NAME [--timeout D]`.

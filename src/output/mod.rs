@@ -33,7 +33,7 @@ pub(crate) use picture::Picture;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::iter::{once, repeat, zip};
 use std::time::Duration;
-pub(crate) use stop::{asked, closed, left_running, stopped};
+pub(crate) use stop::{asked, closed, stopped, stopped_json};
 pub(crate) use table::{locks, runs};
 
 /// `status` shows at most this many waiters.

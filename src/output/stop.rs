@@ -19,8 +19,8 @@ pub(crate) fn asked(name: &str, holders: &[Holder], left: Option<Duration>) -> S
 }
 
 /// `"backup" is closed until 05:12 (redlock stop backup --for 0 opens it)`
-pub(crate) fn closed(name: &str, time: Duration) -> String {
-    format!("{name:?} is {}", until(name, unix_time() + time))
+pub(crate) fn closed(name: &str, verb: &str, time: Duration) -> String {
+    format!("{name:?} {verb} {}", until(name, unix_time() + time))
 }
 
 fn until(name: &str, at: Duration) -> String {
@@ -28,39 +28,38 @@ fn until(name: &str, at: Duration) -> String {
     format!("closed until {at} (redlock stop {} --for 0 opens it)", shell_word(name))
 }
 
-/// The warnings about jobs that may still run, since nobody has released their leases.
-pub(crate) fn left_running(name: &str, stopped: &Stopped) -> Vec<String> {
-    let warning = |holder: &Holder| {
-        format!(
-            "{name:?}: the lease of {holder} ran out, and nobody released it: the job may still run, with --on-lost continue \
-             or where that host is cut off"
-        )
-    };
-    stopped.ran_out.iter().map(warning).collect()
+/// The result of `redlock stop`. `opened`: the call has opened the lock.
+pub(crate) fn stopped(name: &str, stopped: &Stopped, opened: bool) -> String {
+    let Stopped { over, ran_out, took, now } = stopped;
+    let mut said = Vec::new();
+    if opened {
+        said.push(format!("opened {name:?}"));
+    }
+    if !over.is_empty() {
+        said.push(format!("stopped {name:?} of {} after {}", hosts(over, over.len() as u64), human(*took)));
+    }
+    if !ran_out.is_empty() {
+        let who = first_of(ran_out, NAMED, ran_out.len() as u64);
+        let still = "the job may still run, with --on-lost continue or where that host is cut off";
+        said.push(format!("{name:?}: the lease of {who} ran out, and nobody released it: {still}"));
+    }
+    match now.closed_until {
+        _ if !said.is_empty() => said.push(what_now(name, now, !opened)),
+        Some(at) => said.push(format!("{name:?} is {}{}", until(name, at), waiting(now))),
+        None => said.push(format!("{name:?} is free")),
+    }
+    said.join("; ")
 }
 
-/// The result of `redlock stop`. `opened`: the call has opened the lock.
-pub(crate) fn stopped(name: &str, stopped: &Stopped, opened: bool, is_json: bool) -> String {
+pub(crate) fn stopped_json(name: &str, stopped: &Stopped, opened: bool) -> String {
     let Stopped { over, ran_out, took, now } = stopped;
-    let host = |holder: &Holder| holder.owner.host.as_deref().map_or_else(|| holder.to_string(), safe);
-    let hosts = |holders: &[Holder]| first_of(holders.iter().map(host), NAMED, holders.len() as u64);
-    let is_closed = now.closed_until.is_some();
-    let (outcome, text) = match (over.is_empty(), ran_out.is_empty()) {
-        _ if opened => ("opened", format!("opened {name:?}; {}", what_now(name, now, &host, false))),
-        (true, true) if is_closed => ("closed", format!("{name:?} is {}", what_now(name, now, &host, false))),
-        (true, true) => ("free", format!("{name:?} is free")),
-        (false, true) => {
-            let who = format!("stopped {name:?} of {} after {}", hosts(over), human(*took));
-            ("stopped", format!("{who}; {}", what_now(name, now, &host, true)))
-        }
-        (_, false) => {
-            let who = format!("the lease of {} on {name:?} ran out after {}", hosts(ran_out), human(*took));
-            ("ran-out", format!("{who}; {}", what_now(name, now, &host, true)))
-        }
+    let outcome = match () {
+        () if opened => "opened",
+        () if !ran_out.is_empty() => "ran-out",
+        () if !over.is_empty() => "stopped",
+        () if now.closed_until.is_some() => "closed",
+        () => "free",
     };
-    if !is_json {
-        return super::line(&text) + "\n";
-    }
     object(&[
         ("name", value(name)),
         ("outcome", value(outcome)),
@@ -71,21 +70,24 @@ pub(crate) fn stopped(name: &str, stopped: &Stopped, opened: bool, is_json: bool
     ])
 }
 
+/// The first hosts of these holders: `web-1, web-2 and 3 more`.
+fn hosts(holders: &[Holder], all: u64) -> String {
+    let host = |holder: &Holder| holder.owner.host.as_deref().map_or_else(|| holder.to_string(), safe);
+    first_of(holders.iter().map(host), NAMED, all)
+}
+
+fn waiting(now: &Status) -> String {
+    now.waiting.filter(|&waiting| waiting > 0).map_or_else(String::new, |waiting| format!(", {waiting} wait"))
+}
+
 /// Who has the lock now, and how many wait: `web-2 has it now, 27 wait (to keep it closed: …)`.
-fn what_now(name: &str, now: &Status, host: &dyn Fn(&Holder) -> String, can_close: bool) -> String {
-    let waiting = now.waiting.filter(|&waiting| waiting > 0);
-    let waiting = waiting.map_or_else(String::new, |waiting| format!(", {waiting} wait"));
-    if let Some(at) = now.closed_until {
-        return until(name, at) + &waiting;
-    }
+fn what_now(name: &str, now: &Status, can_close: bool) -> String {
     let verb = if now.holder_count > 1 { "have" } else { "has" };
-    let who = match now.holders() {
-        [] => "it is free".to_owned(),
-        holders => format!("{} {verb} it now", first_of(holders.iter().map(host), NAMED, now.holder_count)),
+    let (who, can_close) = match (now.closed_until, now.holders()) {
+        (Some(at), _) => (until(name, at), false),
+        (None, []) => ("it is free".to_owned(), can_close),
+        (None, holders) => (format!("{} {verb} it now", hosts(holders, now.holder_count)), can_close),
     };
-    let hint = match can_close {
-        true => format!(" (to keep it closed: redlock stop {} --for 2h)", shell_word(name)),
-        false => String::new(),
-    };
-    who + &waiting + &hint
+    let hint = format!(" (to keep it closed: redlock stop {} --for 2h)", shell_word(name));
+    format!("{who}{}{}", waiting(now), if can_close { &hint } else { "" })
 }

@@ -177,7 +177,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     // The user `locks` may use the keys of the lock, but no key of the lock's memory of runs.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
-    for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"] {
+    for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences", "closed"] {
         redis.command(&["ACL", "SETUSER", "locks", &format!("~*\u{1f}{part}")]);
     }
     let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");

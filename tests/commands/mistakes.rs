@@ -37,8 +37,8 @@ const LINES: [(&str, &str); 198] = [
     ("acquire x --reentrant --token ", "invalid value '' for '--token <T>': empty token: did acquire fail?"),
     // Combinations that make no sense.
     ("acquire x -E 0", "-E 0 would let a script go on without the lock; it is for run only"),
-    ("release x --revoke", "release has no --revoke; redlock stop x"),
-    ("release --revoke --token 0123456789 x -q", "release has no --revoke; redlock stop --token 01234567 x -q"),
+    ("release x --revoke", "'--revoke'; redlock stop NAME"),
+    ("release --revoke --token 0123456789 x -q", "'--revoke'; redlock stop NAME"),
     (
         "stop x --token abc",
         "--token is too short to tell whose lease is meant; give the eight characters that status shows",

@@ -1,8 +1,8 @@
 //! `redlock stop`: ends another's job, and closes the lock. tests/nodes/closed.rs has several masters.
 
 use crate::support::{
-    Line, Numbered, Redis, SOON, acquire, acquire_for, any, eventually, job, like, loss, myself, redlock, release,
-    status,
+    Line, Numbered, Redis, SOON, acquire, acquire_for, any, command_calls, eventually, job, like, loss, myself,
+    redlock, release, reset_command_calls, status,
 };
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -101,8 +101,8 @@ fn a_job_that_goes_on_without_its_lock_may_still_run() {
     let redis = Redis::start();
     let test = redlock(&redis, "run -q backup --ttl 1s --on-lost continue -- sh -c").arg("echo ready; sleep 4");
     let holder = test.status(76).stderr(any()).ready();
-    let warned =
-        "redlock: \"backup\": the lease of <any> ran out, and nobody released it: the job may still run, <any>\n";
+    let warned = "redlock: \"backup\": the lease of <any>, pid <n> (echo) ran out, and nobody released it: the job may still \
+                  run, <any>; it is free <any>\n";
     redlock(&redis, "stop backup -q").stderr(like(warned)).run();
     assert!(!holder.job().is_empty());
     holder.finish();
@@ -116,7 +116,7 @@ fn a_holder_whose_renewals_are_missing_is_told_and_waited_for() {
     redis.command(&["PEXPIRE", "redlock:backup", "2000"]);
     let said = redlock(&redis, "stop backup").stdout(any()).stderr(any()).run();
     assert!(said.stderr.contains("not renewed for"), "{said:?}");
-    assert!(said.stdout.contains("ran out after"), "{said:?}");
+    assert!(said.stdout.contains("ran out, and nobody released it"), "{said:?}");
     assert!(said.elapsed > Duration::from_millis(1_500), "{said:?}");
     holder.send(Signal::SIGCONT);
     holder.finish();
@@ -159,8 +159,13 @@ fn a_closed_lock_is_shown_and_opens_from_any_host() {
     let shown = status(&redis, "backup");
     assert_eq!((&shown["state"], &shown["closed_by"]), (&"closed".into(), &format!("{user}@{host}").into()));
     assert!(shown["closed_until"].is_string(), "{shown}");
-    let list = redlock(&redis, "status").text();
-    assert!(list.contains("backup  closed "), "{list}");
+    for list in ["status", "status -a", "status *ack*"] {
+        reset_command_calls(&redis);
+        let text = redlock(&redis, list).text();
+        assert_eq!(text.matches("backup  closed ").count(), 1, "{text}");
+        assert_eq!(command_calls(&redis)["scan"], 1, "{list}");
+    }
+    redlock(&redis, "status b*p-x").stderr(any()).stdout("").run();
     let metrics = redlock(&redis, "status --format prometheus").text();
     assert!(metrics.contains("redlock_closed{name=\"backup\"} 1\n"), "{metrics}");
     assert!(metrics.contains("redlock_held{name=\"backup\"} 0\n"), "{metrics}");

@@ -48,6 +48,8 @@ pub(super) struct Model {
     /// Waiter → ticket.
     pub(super) queue: Scores,
     pub(super) reserved: Option<Timed<String>>,
+    /// Who has closed the lock.
+    pub(super) closed: Option<Timed<String>>,
     /// The register of `--newest`: `N ms pid host label`. None: the server has no such key.
     pub(super) newest: Option<String>,
     pub(super) history: History,
@@ -97,6 +99,7 @@ impl Model {
             "lease" => self.lease = None,
             "holds" => self.holds = Timed::default(),
             "reserved" => self.reserved = None,
+            "closed" => self.closed = None,
             "queue" => self.queue.clear(),
             "fence" => self.counter = None,
             "newest" => self.newest = None,
@@ -126,6 +129,7 @@ impl Model {
             "revoke" => self.revoke(),
             "holds" => self.newest_hold(),
             "runs" => self.tell_runs(),
+            "close" => self.close(),
             _ => self.inspect(),
         }
     }
@@ -544,6 +548,11 @@ impl Model {
             self.note_visit(3);
             return tried;
         }
+        if self.closed.is_some() {
+            // A called waiter gives the call back.
+            self.reserved.take_if(|reserved| me.as_ref() == Some(&reserved.value));
+            return self.refused("closed");
+        }
         if self.lock.is_some() && held.as_ref() != Some(&claim) {
             let is_other = self.value().is_some() && (limit.is_some() || held.is_some_and(|held| held != "shared"));
             if !is_other {
@@ -652,6 +661,7 @@ impl Model {
         let answer = match outcome {
             "held" => self.with_holders(outcome),
             "reserved" => json!({"outcome": outcome, "left": left}),
+            "closed" => json!({"outcome": outcome, "left": self.closed_left(), "closed": self.closed_by()}),
             _ => json!({"outcome": outcome}),
         };
         let mut answer = self.with_facts(answer);
@@ -945,7 +955,25 @@ impl Model {
         answer["waiters"] =
             json!(first.into_iter().flat_map(|(name, ticket)| [name, ticket.to_string()]).collect::<Vec<_>>());
         (answer["waiting"], answer["clock"]) = (json!(self.queue.len()), json!(self.ms().to_string()));
+        (answer["closed"], answer["closed_left"]) = (json!(self.closed_by()), json!(self.closed_left()));
         answer
+    }
+
+    fn close(&mut self) -> Json {
+        let ends = self.int("ttl").map(|ttl| self.ms() + ttl);
+        self.closed = ends.map(|ends| Timed { value: self.args["by"].clone(), ends: Some(ends) });
+        if self.closed.is_none() {
+            self.hand_over();
+        }
+        json!({"outcome": "done", "held": self.value().map(|_| 1)})
+    }
+
+    fn closed_by(&self) -> Option<String> {
+        self.closed.as_ref().map(|closed| closed.value.clone())
+    }
+
+    fn closed_left(&self) -> Option<i64> {
+        self.closed.as_ref().map(|closed| closed.ends.unwrap() - self.ms())
     }
 }
 
@@ -961,6 +989,7 @@ impl Model {
             ("lock", lock),
             ("lease", self.lease.as_ref().map(|lease| (json!(lease.value), lease.ends))),
             ("reserved", self.reserved.as_ref().map(|reserved| (json!(reserved.value), reserved.ends))),
+            ("closed", self.closed.as_ref().map(|closed| (json!(closed.value), closed.ends))),
         ];
         let timed = timed.into_iter().filter_map(|(name, key)| key.map(|(value, ends)| (name, value, left(ends))));
         let lists = [

@@ -49,6 +49,7 @@ const ALL: &[Described] = &[
     (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
+    (4, "close", "ttl:35=TTL by=me|you"),
     (4, "runs", "most=1|20 hosts:50=1 newest:50=1"),
 ];
 /// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
@@ -112,7 +113,7 @@ fn matches(name: &str, expected: &Json, reply: &Reply) -> bool {
         (Json::Null, Reply::Nil) => true,
         (Json::String(expected), Reply::Text(text)) => expected == text,
         (Json::Object(_), Reply::Text(text)) => run_or_text(text) == *expected,
-        (Json::Number(expected), Reply::Int(n)) if name == "left" => is_left(*n, expected.as_i64().unwrap()),
+        (Json::Number(expected), Reply::Int(n)) if name.ends_with("left") => is_left(*n, expected.as_i64().unwrap()),
         (Json::Number(expected), Reply::Int(n)) => expected.as_i64() == Some(*n),
         (Json::Array(expected), Reply::List(items)) => {
             let mut items = items.clone();
@@ -301,6 +302,7 @@ impl Run<'_> {
                     &["queue"],
                     &["fence", "fences"],
                     &["newest"],
+                    &["closed"],
                 ];
                 for key in self.chance.one_of(&keys) {
                     self.command(&["DEL", &if *key == "lock" { LOCK.to_owned() } else { part(key) }]);

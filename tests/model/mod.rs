@@ -4,6 +4,7 @@
 //! clause (one rule of redlock) is left out, the search must find the fault that the clause prevents.
 
 mod bits;
+mod closing;
 mod crontabs;
 mod holds;
 mod lease;

@@ -3,6 +3,7 @@
 use crate::support::{
     Cluster, Redis, SOON, Sentinels, acquire, any, eventually, job, like, message, redlock, several, status,
 };
+use std::time::Duration;
 
 const CLOSED: &str = "{redlock:backup}:\u{1f}closed";
 
@@ -30,6 +31,38 @@ fn without_a_quorum_the_lock_is_not_closed_and_that_is_said() {
     redlock(&nodes, "stop backup --for 1h").status(69).stderr(message(["\"backup\""])).run();
     nodes[1..].iter_mut().for_each(Redis::restart);
     acquire(&nodes, "backup");
+}
+
+#[test]
+fn the_lock_opens_when_a_quorum_does() {
+    let nodes = several(3);
+    let opens = |each: [&str; 3]| {
+        let close = |(node, ms): (&Redis, &str)| node.command(&["SET", CLOSED, "root@ops", "PX", ms]);
+        nodes.iter().zip(each).for_each(close);
+        status(&nodes, "backup")["closed_until"].as_str().unwrap().to_owned()
+    };
+    let early = opens(["600000", "7200000", "600000"]);
+    assert!(early < opens(["900000"; 3]), "{early}");
+}
+
+#[test]
+fn that_a_minority_may_be_closed_is_reported() {
+    let nodes = several(3);
+    let memory = |bytes| nodes[1..].iter().for_each(|node| node.command(&["CONFIG", "SET", "maxmemory", bytes]));
+    memory("1");
+    let said = "redlock: \"backup\" may be closed until <any> (redlock stop backup --for 0 opens it)\nredlock: \"backup\": <any>\n";
+    redlock(&nodes, "stop backup --for 1h").status(69).stderr(like(said)).run();
+    memory("0");
+    acquire(&nodes, "backup");
+}
+
+#[test]
+fn a_take_that_is_under_way_on_one_master_is_waited_for() {
+    let nodes = several(3);
+    acquire(&nodes[0], "backup");
+    let said = like("redlock: \"backup\" is closed until <any>\n");
+    let test = redlock(&nodes, "stop backup --for 1h").stdout(said).run();
+    assert!(test.elapsed > Duration::from_secs(1), "{test:?}");
 }
 
 #[test]

@@ -31,25 +31,14 @@ impl Lock {
     /// [`Error::NotOurs`] if there is no such lease, and no number to forget; [`Error::Usage`] if several tokens begin
     /// with `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn force(&mut self, token_prefix: &str) -> Result<Revocation, Error> {
-        let mut status = self.inspect(View::STOP, None).await?;
-        if let Some(error) = status.unanswered.take() {
-            return Err(error);
-        }
+        let status = self.look_at_holders(None).await?;
         let forgets = matches!(status.state, State::Free | State::Closed) && token_prefix.is_empty();
         if matches!(status.state, State::Free | State::Reserved | State::Closed) && !forgets {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let token = self.token_to_revoke(token_prefix, &status).await?;
-        let mut args = Args::default().with("by", signature(&user_at_host())).flag("force", true).flag("free", forgets);
-        if let Some(token) = token {
-            args = args.with_bytes("token", &token);
-        }
-        let call = self.call(&scripts::REVOKE, args);
-        let is_done = |answer: &Answer| answer.outcome == Outcome::Released;
-        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
-        if answers.verdict(|_| true) != Verdict::Yes {
-            return Err(self.no_quorum(&answers));
-        }
+        let args = Args::default().flag("force", true).flag("free", forgets);
+        let answers = self.revoke(args, token.as_deref(), Outcome::Released).await?;
         let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
         let missed: Vec<String> = missed.collect();
         if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
@@ -66,6 +55,36 @@ impl Lock {
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
+    }
+
+    /// The lock with its holders, and their whole tokens.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    pub(super) async fn look_at_holders(&mut self, named: Option<&[u8]>) -> Result<Status, Error> {
+        let named = named.map(String::from_utf8_lossy);
+        let mut status = self.inspect(View::STOP, named.as_deref()).await?;
+        status.unanswered.take().map_or(Ok(status), Err)
+    }
+
+    /// Asks the nodes to revoke the lease of this token, or all leases. `done`: the outcome on a node that has done so.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if too few nodes answer.
+    pub(super) async fn revoke(
+        &mut self,
+        args: Args,
+        token: Option<&[u8]>,
+        done: Outcome,
+    ) -> Result<Answers<Answer>, Error> {
+        let mut args = args.with("by", signature(&user_at_host()));
+        if let Some(token) = token {
+            args = args.with_bytes("token", token);
+        }
+        let call = self.call(&scripts::REVOKE, args);
+        let is_done = |answer: &Answer| answer.outcome == done;
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+        if answers.verdict(|_| true) == Verdict::Yes { Ok(answers) } else { Err(self.no_quorum(&answers)) }
     }
 
     /// The token of the lease to end: the only token that begins with `prefix`. With an empty `prefix`, the only token;

@@ -4,7 +4,7 @@ use crate::error::{Error, NamedObstacle};
 use crate::lock::history::run::signature;
 use crate::lock::terms::holder::{Holder, Leases, Obstacle};
 use crate::lock::terms::owner::user_at_host;
-use crate::lock::view::status::{State, Status, View};
+use crate::lock::view::status::{State, Status};
 use crate::lock::votes::quorum::Verdict;
 use crate::lock::wire::answer::{Answer, Outcome};
 use crate::lock::wire::fields::Args;
@@ -24,6 +24,8 @@ const CALLED: Duration = Duration::from_secs(1);
 /// What has been done, and stands although the caller may not wait for the rest.
 #[derive(Debug)]
 pub(crate) enum StopNews<'a> {
+    /// The lock is being closed for this time.
+    Closing(Duration),
     Closed(Duration),
     /// These holders were asked to stop their jobs; they are over after this time at the latest.
     Asked(&'a [Holder], Option<Duration>),
@@ -42,6 +44,13 @@ pub(crate) struct Stopped {
     pub(crate) now: Status,
 }
 
+impl Stopped {
+    /// The result if nobody was asked to stop.
+    fn nobody(now: Status) -> Stopped {
+        Stopped { over: Vec::new(), ran_out: Vec::new(), took: Duration::ZERO, now }
+    }
+}
+
 /// The holders to ask, and the token to name; no token: all holders.
 struct Plan {
     status: Status,
@@ -58,6 +67,7 @@ struct Pending {
 impl Lock {
     /// Asks the holders to stop their jobs, and waits until the jobs are over. `token`: the beginning of one holder's
     /// token, or [`ALL`]; None: the only holder. `closes`: first closes the lock for this time.
+    /// Zero opens it, and asks nobody to stop.
     ///
     /// # Errors
     /// [`Error::Usage`] if it is not clear who is meant; [`Error::NotOurs`] if no holder has this token;
@@ -68,60 +78,71 @@ impl Lock {
         closes: Option<Duration>,
         news: &mut dyn FnMut(StopNews<'_>),
     ) -> Result<Stopped, Error> {
-        let mut plan = self.plan(token).await;
+        if closes == Some(Duration::ZERO) {
+            self.close(Duration::ZERO).await?;
+            return Ok(Stopped::nobody(self.settled(false).await?));
+        }
+        let status = self.look_at_holders(None).await?;
+        let mut plan = self.plan(token, status).await;
         if let (Some(time), Ok(_) | Err(Error::CannotEnd(_))) = (closes, &plan) {
-            self.close(time).await?;
+            news(StopNews::Closing(time));
+            let takes = self.close(time).await?;
             news(StopNews::Closed(time));
-            plan = self.plan(token).await; // before the lock was closed, another may have taken it
+            // Before the lock was closed, another may have taken it, or part of the nodes.
+            let status = self.settled(takes).await?;
+            plan = self.plan(token, status).await;
         }
         let Plan { status, holders, token } = plan?;
         if holders.is_empty() {
-            let took = Duration::ZERO;
-            return Ok(Stopped { over: Vec::new(), ran_out: Vec::new(), took, now: status });
+            return Ok(Stopped::nobody(status));
         }
         let start = Boot::now();
-        let left = self.ask_to_stop(token.as_deref()).await?;
+        let answers = self.revoke(Args::default(), token.as_deref(), Outcome::Revoked).await?;
+        let revoked = answers.replies().filter(|answer| answer.outcome == Outcome::Revoked);
+        let leases = revoked.filter_map(|answer| answer.by.as_ref()).flat_map(Obstacle::holders);
+        let left = leases.filter_map(|holder| holder.lease).max();
         news(StopNews::Asked(&holders, left.or_else(|| status.lease())));
         let until = |holder: &Holder| start + holder.lease.unwrap_or_default();
         let pending = holders.into_iter().map(|holder| Pending { until: until(&holder), holder });
         self.until_over(pending.collect(), token, start).await
     }
 
-    /// Closes the lock for this time: no master grants it. Zero opens it, and calls the next waiter.
+    /// Closes the lock for this time: no master grants it. Zero opens it, and calls the next waiter. True if a master has
+    /// a lease: a take that began before may still get a quorum.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few masters confirm: some may have closed the lock all the same.
-    pub(crate) async fn close(&mut self, time: Duration) -> Result<(), Error> {
+    async fn close(&mut self, time: Duration) -> Result<bool, Error> {
         let ttl = Some(time).filter(|time| !time.is_zero());
         let args = Args::default().with("by", signature(&user_at_host())).time("ttl", ttl);
         let call = self.call(&scripts::CLOSE, args);
         let verdict = |answers: &Answers<Answer>| answers.verdict(|answer| answer.outcome == Outcome::Done);
         let answers = self.locks.ask_each(&call, |answers| verdict(answers) != Verdict::Open).await;
-        if verdict(&answers) == Verdict::Yes { Ok(()) } else { Err(self.no_quorum(&answers)) }
+        match verdict(&answers) {
+            Verdict::Yes => Ok(answers.replies().any(|answer| answer.fields.has("held"))),
+            _ => Err(self.no_quorum(&answers)),
+        }
     }
 
-    /// The lock as it is now. A waiter that was called takes the lock within a moment.
+    /// The lock as it is now. A waiter that was called takes the lock within a moment, and so does a client whose take is
+    /// under way (`takes`).
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
-    pub(crate) async fn settled(&mut self) -> Result<Status, Error> {
+    async fn settled(&mut self, takes: bool) -> Result<Status, Error> {
         let end = Boot::now() + CALLED;
         loop {
-            let mut status = self.inspect(View::STOP, None).await?;
-            match status.unanswered.take() {
-                Some(error) => return Err(error),
-                None if status.state == State::Reserved && !end.passed() => sleep_until(Boot::now() + LOOKS).await,
-                None => return Ok(status),
+            let status = self.look_at_holders(None).await?;
+            let is_under_way = status.state == State::Reserved || takes && status.holders().is_empty();
+            if !is_under_way || end.passed() {
+                return Ok(status);
             }
+            sleep_until(Boot::now() + LOOKS).await;
         }
     }
 
     /// Whom to ask to stop; nobody if the lock is free.
-    async fn plan(&mut self, token: Option<&str>) -> Result<Plan, Error> {
-        let mut status = self.inspect(View::STOP, None).await?;
-        if let Some(error) = status.unanswered.take() {
-            return Err(error);
-        }
+    async fn plan(&mut self, token: Option<&str>, mut status: Status) -> Result<Plan, Error> {
         if matches!(status.state, State::Free | State::Reserved | State::Closed) {
             return Ok(Plan { status, holders: Vec::new(), token: None });
         }
@@ -132,10 +153,8 @@ impl Lock {
         if one.is_none() && token.is_none() && !status.holders().is_empty() {
             return Err(Error::Usage(status.several()));
         }
-        if let Some(token) = &one
-            && status.is_cut()
-        {
-            status = self.inspect(View::STOP, Some(&String::from_utf8_lossy(token))).await?;
+        if one.is_some() && status.is_cut() {
+            status = self.look_at_holders(one.as_deref()).await?;
         }
         let is_meant = |holder: &&Holder| one.as_ref().is_none_or(|token| holder.token == *token);
         let holders: Vec<Holder> = status.holders().iter().filter(is_meant).cloned().collect();
@@ -150,22 +169,6 @@ impl Lock {
         Ok(Plan { status, holders, token: one })
     }
 
-    /// Revokes the lease of this token, or all leases. Returns the longest time that a revoked lease may last.
-    async fn ask_to_stop(&mut self, token: Option<&[u8]>) -> Result<Option<Duration>, Error> {
-        let mut args = Args::default().with("by", signature(&user_at_host()));
-        if let Some(token) = token {
-            args = args.with_bytes("token", token);
-        }
-        let call = self.call(&scripts::REVOKE, args);
-        let is_done = |answer: &Answer| answer.outcome == Outcome::Revoked;
-        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
-        if answers.verdict(|_| true) != Verdict::Yes {
-            return Err(self.no_quorum(&answers));
-        }
-        let revoked = answers.replies().filter(|answer| is_done(answer)).filter_map(|answer| answer.by.as_ref());
-        Ok(revoked.flat_map(Obstacle::holders).filter_map(|holder| holder.lease).max())
-    }
-
     /// Waits until no lease that was revoked is left. A lease that is away before its time was released, so its job is
     /// over.
     async fn until_over(
@@ -175,21 +178,19 @@ impl Lock {
         start: Boot,
     ) -> Result<Stopped, Error> {
         let (mut over, mut ran_out) = (Vec::new(), Vec::new());
-        let named = token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
         let is_asked = |holder: &&Holder| match &token {
             Some(token) => holder.token == *token,
             None => holder.revoked.is_some() && !holder.cannot_be_stopped(),
         };
         loop {
             let sent = Boot::now();
-            let mut status = self.inspect(View::STOP, named.as_deref()).await?;
-            if let Some(error) = status.unanswered.take() {
-                if pending.iter().all(|one| one.until.passed()) {
-                    return Err(error);
+            let status = match self.look_at_holders(token.as_deref()).await {
+                Err(error) if error.can_heal() && !pending.iter().all(|one| one.until.passed()) => {
+                    sleep_until(Boot::now() + LOOKS).await;
+                    continue;
                 }
-                sleep_until(Boot::now() + LOOKS).await;
-                continue;
-            }
+                status => status?,
+            };
             for holder in status.holders().iter().filter(is_asked) {
                 let until = sent + holder.lease.unwrap_or(Duration::MAX);
                 match pending.iter_mut().find(|one| one.holder.token == holder.token) {
@@ -206,7 +207,7 @@ impl Lock {
             pending = left;
             if !status.holders().iter().any(|holder| is_asked(&holder)) {
                 let took = start.elapsed();
-                return Ok(Stopped { over, ran_out, took, now: self.settled().await? });
+                return Ok(Stopped { over, ran_out, took, now: self.settled(false).await? });
             }
             sleep_until(Boot::now() + LOOKS).await;
         }

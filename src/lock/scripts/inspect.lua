@@ -10,6 +10,7 @@
 --      (for each of these waiters 1 if it listens, 0 if not; nil if PUBSUB is refused).
 -- Cost: 8 calls.
 -- include lease
+local CLOSED = BASE .. 'closed'
 local fields = value == false and {} or holders(tonumber(ARG.most))
 if claim and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
 fields.waiting = redis.call('ZCARD', Q)

@@ -32,7 +32,7 @@ local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, us
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 -- All other names begin with BASE.
 local BASE = string.sub(L, 1, -#'lease' - 1)
-local LOG, RUNS, CLOSED = BASE .. 'log', BASE .. 'runs', BASE .. 'closed'
+local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 
 -- How long keys outlive their last use (ms): QUEUE_MS the queue, FENCE_MS the fencing counters and the largest number
 -- of --newest, LOG_MS (101 days) the log, RUNS and the visits. A grant renews the expiry of these if fewer than 100

@@ -37,6 +37,7 @@ local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil,
 local who, uptime, run_id = node()
 local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others = 0, nil, nil
+local CLOSED = BASE .. 'closed'
 -- include visits
 
 -- The plain case: the claim is exclusive, the lock is free, and no rare argument is given. There is no reservation, no
@@ -152,8 +153,10 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
     end
     -- Nobody enters a closed lock, not even the waiter that was called: it gives the call back, and keeps its place.
     local closed = redis.call('GET', CLOSED)
-    if closed and me and redis.call('GET', R) == me then redis.call('DEL', R) end
-    if closed then return refused('closed', {left = redis.call('PTTL', CLOSED), closed = closed}) end
+    if closed then
+      if me and redis.call('GET', R) == me then redis.call('DEL', R) end
+      return refused('closed', {left = redis.call('PTTL', CLOSED), closed = closed})
+    end
     if value ~= false and claim ~= ARG.claim then
       local is_other = value ~= nil and (limit or claim and claim ~= 'shared')
       if not is_other then return refused('held', holders(10)) end

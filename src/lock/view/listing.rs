@@ -104,10 +104,7 @@ impl Locks {
             return Ok(Missing { locks: unused.filter_map(Result::err).collect(), ..Missing::default() });
         }
         let mut batch = BatchQuery::of(self);
-        let mut keys = batch.held_keys(selection).await?;
-        // `[lc]*` finds both keys in one scan, and a few others, which `lock_of` leaves out.
-        let (pattern, parts) = if free { ("[lc]*", &[LOG, CLOSED][..]) } else { (CLOSED, &[CLOSED][..]) };
-        keys.extend(batch.keys_with(selection, pattern, parts).await?);
+        let mut keys = batch.listed_keys(selection, if free { &[CLOSED, LOG] } else { &[CLOSED] }).await?;
         if keys.is_empty() {
             // No lock was found, but redlock asks about one lock all the same. A replica answers SCAN like a primary.
             // Only the answer about a lock shows that the node is a replica.
@@ -148,7 +145,7 @@ impl Locks {
         let mut first_started = None;
         let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
         if !batch.locks.nodes.are_unused() {
-            keys = batch.keys_with(selection, LOG, &[LOG]).await?;
+            keys = batch.logged_keys(selection).await?;
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -206,7 +203,7 @@ impl Locks {
             return None;
         }
         let mut batch = BatchQuery::of(self);
-        let known = batch.keys_with(Selection { prefix, names: &[] }, LOG, &[LOG]);
+        let known = batch.logged_keys(Selection { prefix, names: &[] });
         let known = within(Boot::now() + LOOK_FOR_NAMES, known).await?.ok()?;
         let distance = |known: &str| osa_distance(&name.to_lowercase(), &known.to_lowercase());
         let known = known.iter().map(|key| &key[prefix.len()..]);
@@ -231,37 +228,32 @@ impl BatchQuery<'_> {
         self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
     }
 
-    /// The keys of all locks that are named, and of all taken locks that a pattern matches.
-    async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+    /// The keys of all locks that are named, and of all locks that a pattern matches and that are taken or have one of
+    /// these `parts` (see keys.rs).
+    async fn listed_keys(&mut self, selection: Selection<'_>, parts: &[&str]) -> Result<BTreeSet<String>, Error> {
         let mut keys: BTreeSet<String> = selection.exact().collect();
         for pattern in selection.patterns() {
+            let lock_of = |key: String| {
+                let key = if key.contains(SEPARATOR) { lock_of(&key, parts)? } else { key };
+                Some(key).filter(|key| selection.matches(key, &[pattern]))
+            };
+            // A second scan would cost the server as much again. The stars in front and behind also find the parts:
+            // `{redlock:backup}:␟closed`.
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // With some prefixes (empty, `{`, `{app}:`), a pattern also matches the other keys of a lock.
-            let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
-            keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
+            let pattern = format!("*{}{}*", glob_escaped(selection.prefix), pattern.join("*"));
+            keys.extend(self.matching(&pattern, lock_of).await?);
         }
         Ok(keys)
     }
 
-    /// The keys of the locks that a pattern selects, and that have one of these parts (see keys.rs). The parts match
-    /// `part`.
-    async fn keys_with(
-        &mut self,
-        selection: Selection<'_>,
-        part: &str,
-        parts: &[&str],
-    ) -> Result<BTreeSet<String>, Error> {
+    /// The keys of the locks that remember runs and that a pattern selects.
+    async fn logged_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let is_meant = |key: &String| {
-            let name = key.strip_prefix(selection.prefix);
-            name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
-        };
-        let lock_of = |key: String| lock_of(&key, parts).filter(is_meant);
-        self.matching(&format!("{{*{SEPARATOR}{part}"), lock_of).await
+        let lock_of = |key: String| lock_of(&key, &[LOG]).filter(|key| selection.matches(key, &patterns));
+        self.matching(&format!("{{*{SEPARATOR}{LOG}"), lock_of).await
     }
 
     /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock
@@ -338,6 +330,12 @@ impl<'a> Selection<'a> {
             State::Foreign => !self.prefix.is_empty(),
             _ => true,
         }
+    }
+
+    /// True if the key of this lock has the prefix, and one of the patterns matches its name.
+    fn matches(self, key: &str, patterns: &[&str]) -> bool {
+        let name = key.strip_prefix(self.prefix);
+        name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
     }
 
     /// The names with a `*`; a single `*` if the selection has no name.

@@ -300,18 +300,13 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let (reserved, reserved_left) = named(|by| matches!(by, Obstacle::Reserved(_)));
     let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types);
     let mode = in_force.iter().find(|holder| holder.has_record()).map(|holder| holder.claim);
-    // As for a take, a node that is silent may be closed.
-    let closed: Vec<&Answer> = known.iter().copied().filter(|answer| answer.fields.has("closed")).collect();
-    let closed = closed
-        .iter()
-        .max_by_key(|answer| answer.get("closed_left").as_time())
-        .filter(|_| closed.len() + silent >= needed);
+    let closed = until_open(&known, needed);
     let closure = closed.and_then(|answer| Obstacle::closed(&answer.fields, "closed_left"));
-    let closed_until =
-        closed.and_then(|answer| Some(answer.get("clock").as_time()? + answer.get("closed_left").as_time()?));
-    let closed_by = match &closure {
-        Some(Obstacle::Closed(by, _)) => Some(by.clone()),
-        _ => None,
+    let (closed_by, closed_until) = match (&closure, closed) {
+        (Some(Obstacle::Closed(by, left)), Some(answer)) => {
+            (Some(by.clone()), answer.get("clock").as_time().map(|clock| clock + *left))
+        }
+        _ => (None, None),
     };
     let (state, by) = if !in_force.is_empty() {
         (State::of(&in_force), Some(Obstacle::Leases(Leases { holders: in_force, count, next: None })))
@@ -351,6 +346,15 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         nodes: Vec::new(),
         unanswered: None,
     }
+}
+
+/// The answer of the node with whose opening the lock opens: from then on `needed` nodes are open. None: it is open. A node
+/// that is silent may be closed, as for a take.
+fn until_open<'a>(known: &[&'a Answer], needed: usize) -> Option<&'a Answer> {
+    let mut closed: Vec<&Answer> = known.iter().copied().filter(|answer| answer.fields.has("closed")).collect();
+    closed.sort_by_key(|answer| answer.get("closed_left").as_time());
+    let more = needed.saturating_sub(known.len() - closed.len());
+    closed.get(more.checked_sub(1)?).or(closed.last()).copied()
 }
 
 /// The word for the state in JSON.
