@@ -130,9 +130,11 @@ load: build deps ## run thousands of processes at once; LOAD=full
 man: ## make man/ and completions/ from their sources
 	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
 
-# Draws README's picture from a real run of two hosts.
-picture: build deps ## draw docs/picture.svg
+# Draws README's picture from a real run of two hosts, and takes the one of the page from those of check-page.
+picture: build deps ## draw docs/picture.svg and docs/page.png
 	tests/picture.sh $(BINARY) docs/picture.svg
+	$(CARGO) test --locked --test main -- --ignored page::the_page_fits
+	cp target/page/readme-1000-screen-light.png docs/page.png
 
 # Installs what `make` has built, and builds nothing: root may have no cargo.
 install: ## install what make has built below PREFIX (/usr/local)
@@ -263,7 +265,7 @@ mutants: NEEDS += patch:patch
 check-page: NEEDS = $(DEMO_NEEDS) chromium:chromium
 deb: NEEDS = dpkg-deb:dpkg
 rpm: NEEDS = rpmbuild:rpm
-picture: NEEDS = $(DEMO_NEEDS) ip:iproute2 script:bsdutils unshare:util-linux
+picture: NEEDS = $(DEMO_NEEDS) ip:iproute2 script:bsdutils unshare:util-linux chromium:chromium
 check-packages: NEEDS = lintian:lintian rpmlint:rpmlint
 reproducible: NEEDS = faketime:faketime
 

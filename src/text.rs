@@ -122,21 +122,6 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A sort key that orders texts as people count: `job-2` before `job-10`, and letters whatever their case.
-pub(crate) fn as_counted(text: &str) -> Vec<(bool, usize, String)> {
-    let is_digit = |c: char| c.is_ascii_digit();
-    let chars: Vec<char> = text.chars().collect();
-    let part = |part: &[char]| {
-        let text: String = part.iter().flat_map(|c| c.to_lowercase()).collect();
-        match is_digit(part[0]) {
-            true => (false, text.trim_start_matches('0').len(), text.trim_start_matches('0').to_owned()),
-            false => (true, 0, text),
-        }
-    };
-    let parts = chars.chunk_by(|one, other| is_digit(*one) == is_digit(*other)).map(part);
-    parts.chain([(false, 0, text.to_owned())]).collect()
-}
-
 /// The text cut to this many terminal columns, with an ellipsis.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
@@ -167,13 +152,6 @@ mod tests {
         assert_eq!(human(Duration::from_millis(90_500)), "1m 31s");
         assert_eq!(human(Duration::from_millis(494)), "494ms");
         assert_eq!(seconds(Duration::from_millis(494)), "0s");
-    }
-
-    #[test]
-    fn names_are_ordered_as_people_count() {
-        let mut names = ["job-10", "job-2", "a", "Job-1", "job", "B", "job-02b", "7", "job-2"];
-        names.sort_by_cached_key(|name| as_counted(name));
-        assert_eq!(names, ["7", "a", "B", "job", "Job-1", "job-2", "job-2", "job-02b", "job-10"]);
     }
 
     #[test]

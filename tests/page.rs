@@ -1,7 +1,9 @@
 //! The page of `log --format html` in a real browser: on a phone, a laptop and a wide screen, light, dark and printed.
 //! Pictures of all are in target/page.
 
-use crate::commands::pictures::{HOUR, MINUTE, MORNING, at, failed, hostile, log, night, ok, run};
+use crate::commands::pictures::{
+    HOUR, MINUTE, MORNING, at, daily, failed, hostile, incidents, log, night, ok, run, set,
+};
 use crate::support::{Browser, Directory, Redis, any, redlock};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -53,9 +55,9 @@ const FAULTS: &str = r#"(() => {
     return [...new Set(faults)];
 })()"#;
 
-/// Servers without runs, with a day's, with forty locks and 1,000 runs, and with names that are long, from right to left,
-/// or hostile.
-fn servers() -> [(&'static str, Redis); 6] {
+/// Servers without runs, with a day's, with much that `check` finds, with forty locks and 1,000 runs, and with names that
+/// are long, from right to left, or hostile; and that of README.
+fn servers() -> [(&'static str, Redis); 8] {
     let many = at(MORNING);
     for lock in 0..40 {
         let run = |at: i64| {
@@ -74,6 +76,15 @@ fn servers() -> [(&'static str, Redis); 6] {
                 run(&host, &host[..host.len().min(40)], MORNING - at * hour * HOUR, HOUR / 3, HOUR / 4, end)
             });
             log(&redis, name, &runs.collect::<Vec<_>>());
+            // Held, and expected though it has not run.
+            redlock(&redis, "acquire -q --ttl 10m").arg(format!("held {name}")).stdout(any()).run();
+            daily(
+                &redis,
+                &format!("late {name}"),
+                &[&host],
+                53 * HOUR,
+                &[run(&host, "x", MORNING - 53 * HOUR, 5, 0, &ok())],
+            );
         }
         redis
     };
@@ -84,17 +95,47 @@ fn servers() -> [(&'static str, Redis); 6] {
     [
         ("none", at(MORNING)),
         ("day", night()),
+        ("incidents", incidents()),
         ("many", many),
         ("long", named(&long)),
         ("right-to-left", named(&right_to_left)),
         ("hostile", hostile()),
+        ("readme", readme()),
     ]
+}
+
+/// Four jobs of a few hosts: one has failed on a host, one has not run for two days, one goes on.
+fn readme() -> Redis {
+    let redis = at(MORNING - 70 * MINUTE);
+    redlock(&redis, "acquire -q deploy --ttl 2h --label release-41").on_host("ci-7").stdout(any()).run();
+    set(&redis, MORNING);
+    let nights = |host: &str, label: &str, ago: i64, lasted: i64| {
+        let nights = (0..4).rev().map(|night| MORNING - ago - night * 24 * HOUR);
+        nights.map(|began| run(host, label, began, lasted, 0, &ok())).collect::<Vec<_>>()
+    };
+    let three = 4 * HOUR + 30 * MINUTE;
+    let mut backup = nights("web-3", "nightly", three + 24 * HOUR, 100 * MINUTE);
+    backup.push(run("web-1", "nightly", MORNING - three, 42 * MINUTE, 0, &failed()));
+    backup.push(run("web-2", "nightly", MORNING - three + 42 * MINUTE, 100 * MINUTE, 42 * MINUTE, &ok()));
+    daily(&redis, "backup", &["web-1", "web-2", "web-3"], three, &backup);
+    let dump = nights("db-1", "pg-dump", three + 48 * HOUR, 20 * MINUTE);
+    daily(&redis, "dump", &["db-1"], three + 48 * HOUR, &dump);
+    let report = nights("web-2", "report", 90 * MINUTE, 12 * MINUTE);
+    daily(&redis, "report", &["web-2", "web-1"], 90 * MINUTE, &report);
+    for (name, every, lasted) in [("mails-2", 60, 6), ("mails-10", 90, 9)] {
+        let began = (0..24 * 60 / every).rev().map(|at| MORNING - at * every * MINUTE - 20 * MINUTE);
+        let host = |at: i64| format!("web-{}", 1 + at / MINUTE % 3);
+        let sent = began.map(|at| run(&host(at / every), "mails", at, lasted * MINUTE, 0, &ok()));
+        log(&redis, name, &sent.collect::<Vec<_>>());
+    }
+    redis
 }
 
 /// The faults of this page in a window of `width` pixels. Saves a picture of the page.
 #[track_caller]
 fn faults(browser: &mut Browser, page: &Path, width: u32, (medium, scheme): (&str, &str)) -> Vec<String> {
-    let window = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600});
+    let height = if page.ends_with("readme.html") { 660 } else { 900 };
+    let window = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
     browser.call("Emulation.setDeviceMetricsOverride", window);
     let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
     browser.call("Emulation.setEmulatedMedia", json!({"media": medium, "features": features}));

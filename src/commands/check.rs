@@ -12,14 +12,11 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
     warn_of_default(&settings);
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let mut locks = locks_to_look_at(&settings)?;
-    let mut judged = Judged {
-        args,
-        is_json: common.format == Format::Json,
-        verdicts: Vec::new(),
-        unsure: Vec::new(),
-        unknown: None,
-    };
-    let missing = block_on(locks.list(selection, View::CHECK, true, |status| judged.add(status)));
+    let mut judged = Judged { is_json: common.format == Format::Json, ..Judged::default() };
+    let missing = block_on(locks.list(selection, View::CHECK, true, |status| {
+        let facts = Facts::of(&status, args.within, args.min_hosts.unwrap_or(0));
+        judged.add(&status, &facts, selection.names)
+    }));
     let mut missing = missing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(wrong) = missing.locks.extract_if(.., |error| matches!(error, Error::Usage(_))).next() {
         return Err(wrong.into());
@@ -55,41 +52,38 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
 }
 
 /// The verdicts on the selected locks.
-struct Judged<'a> {
-    args: &'a CheckArgs,
+#[derive(Default)]
+pub(super) struct Judged {
     is_json: bool,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
     /// The verdicts that count only if the state of their lock is known: nodes that are away may know better.
     unsure: Vec<usize>,
     /// The exit of the first lock of which nothing is known.
     unknown: Option<Exit>,
 }
 
-impl Judged<'_> {
-    /// Judges a lock, if it is to be judged.
+impl Judged {
+    /// Judges a lock, if it is to be judged: one of these names, or one that is expected.
     ///
     /// # Errors
     /// [`Error::Usage`] if the lock is named, and nothing tells how often it is to succeed.
-    fn add(&mut self, mut status: Status) -> Result<(), Error> {
-        if let Some(error) = status.unremembered.take() {
-            self.add_unknown(status.name, &error);
+    pub(super) fn add(&mut self, status: &Status, facts: &Facts, names: &[String]) -> Result<(), Error> {
+        if let Some(error) = &status.unremembered {
+            self.add_unknown(status.name.clone(), error);
             return Ok(());
         }
-        let CheckArgs { locks, within, min_hosts } = self.args;
-        let facts = Facts::of(&status, *within, min_hosts.unwrap_or(0));
-        let is_named = locks.names.contains(&status.name);
-        if facts.is_empty() && status.state != State::Unknown || !(is_named || within.is_some() || facts.is_expected())
-        {
+        let is_meant = names.contains(&status.name) || facts.within.is_some() || facts.is_expected();
+        if facts.is_empty() && status.state != State::Unknown || !is_meant {
             return Ok(());
         }
-        if facts.expected.is_none() && within.is_none() && status.state != State::Unknown {
+        let is_judged = facts.expected.is_some() || facts.within.is_some();
+        if !is_judged && status.state != State::Unknown {
             let name = &status.name;
             return Err(Error::Usage(format!(
                 "no call of {name:?} with --once-per is known, so nothing says how often it is to succeed; add --within D"
             )));
         }
-        let verdict = Verdict::of(&status, &facts, self.is_json);
-        let is_judged = facts.expected.is_some() || within.is_some();
+        let verdict = Verdict::of(status, facts, self.is_json);
         if status.state == State::Unknown && !(is_judged && verdict.findings.is_empty()) {
             self.unsure.push(self.verdicts.len());
         }
@@ -103,7 +97,7 @@ impl Judged<'_> {
     }
 
     /// Adds the locks that cannot be judged.
-    fn add_missing(&mut self, missing: &mut Missing) {
+    pub(super) fn add_missing(&mut self, missing: &mut Missing) {
         for error in &missing.locks {
             let name = if let Error::NoQuorum { name, .. } = error { name.clone() } else { None };
             self.add_unknown(name.unwrap_or_default(), error);

@@ -1,11 +1,12 @@
 //! `redlock log`: the last runs of locks.
 
+use super::check::Judged;
 use super::{block_on, locks_to_look_at, say_missing, say_unseen, settings};
 use crate::cli::{Common, Format, LogArgs};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Locks, Run, RunListing, RunQuery, Selection};
-use crate::output::{self, Picture, Row, say};
+use crate::lock::{Facts, Locks, Run, RunQuery, Selection, Unlisted, View};
+use crate::output::{self, Picture, Row, Seen, say};
 use std::time::Duration;
 
 /// The time that a picture shows without `--since`.
@@ -25,47 +26,57 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
         errors: is_json || common.verbose && common.format != Format::Chart,
     };
     if matches!(common.format, Format::Chart | Format::Html) {
-        let span = args.since.unwrap_or(DAY);
-        let named = |name: &str, run: &Run| (name.to_owned(), run.clone());
-        let listing = block_on(locks.log(selection, RunQuery { since: Some(span), ..query }, named))?;
-        let exit = say_limits(&listing, &locks.where_they_are());
-        say_all_unseen(&mut locks, selection, &listing, common)?;
-        let RunListing { runs, forgotten, .. } = &listing;
-        let picture = Picture::of(runs, forgotten, span);
-        output::show_all(match common.format {
-            Format::Html => output::page(&picture, runs, forgotten, span),
-            _ => output::chart(&picture, of_one),
-        })?;
-        return Ok(exit);
+        let query = RunQuery { since: Some(args.since.unwrap_or(DAY)), hosts: true, ..query };
+        return picture(&mut locks, args, &settings.prefix, query, common);
     }
     let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
-    let listing = block_on(locks.log(selection, query, row))?;
-    let exit = if is_json { say_missing(&listing.missing) } else { say_limits(&listing, &locks.where_they_are()) };
-    say_all_unseen(&mut locks, selection, &listing, common)?;
-    output::show_all(output::runs(&listing.runs, is_json, of_one))?;
+    let (runs, unlisted) = block_on(locks.log(selection, query, row))?;
+    let exit = say_limits(&mut locks, &settings.prefix, &unlisted, !runs.is_empty(), common)?;
+    output::show_all(output::runs(&runs, is_json, of_one))?;
+    Ok(exit)
+}
+
+/// Draws the runs that are asked for, what is held, and what is expected.
+fn picture(locks: &mut Locks, args: &LogArgs, prefix: &str, query: RunQuery, common: &Common) -> anyhow::Result<Exit> {
+    let selection = Selection { prefix, names: &args.locks.names };
+    let (mut unlisted, mut judged, mut seen) = (Unlisted::default(), Judged::default(), Vec::new());
+    let missing = block_on(locks.list(selection, View::of_runs(query), true, |status| {
+        let mut status = status.with_runs()?;
+        let facts = Facts::of(&status, None, 0);
+        judged.add(&status, &facts, &[])?;
+        status.memory.is_unseen = status.is_unseen();
+        unlisted.add(&status.name, &status.memory);
+        status.memory.hosts = None;
+        seen.extend(Some(Seen { status, facts }).filter(|seen| seen.facts.is_taken || seen.is_drawn()));
+        Ok(())
+    }));
+    unlisted.missing = missing?;
+    let picture = Picture::of(&mut seen, query.since.unwrap_or_default());
+    let exit = say_limits(locks, prefix, &unlisted, !picture.runs().is_empty(), common)?;
+    judged.add_missing(&mut unlisted.missing);
+    output::show_all(match common.format {
+        Format::Html => output::page(&picture, &judged.verdicts),
+        _ => output::chart(&picture, args.locks.one().is_some()),
+    })?;
     Ok(exit)
 }
 
 /// Says what the list or the picture does not show. Returns the exit of [`say_missing`].
-fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
-    let RunListing { runs, running, unseen, forgotten, started, missing } = listing;
+fn say_limits(locks: &mut Locks, prefix: &str, of: &Unlisted, has_runs: bool, common: &Common) -> Result<Exit, Error> {
+    let Unlisted { running, unseen, forgotten, started, missing } = of;
     let exit = say_missing(missing);
+    if common.format == Format::Json {
+        return Ok(exit);
+    }
     running.iter().for_each(|(name, count)| say(&format!("{name:?} has {count} runs that go on; not all are shown")));
     for (name, before, kept) in forgotten {
         say(&output::forgotten(name, *before, *kept));
     }
-    if runs.is_empty() && unseen.is_empty() && exit == Exit::DONE {
-        say(&format!("no such run is in the log on {on}{}", output::just_started(started)));
+    if !has_runs && unseen.is_empty() && exit == Exit::DONE {
+        let started = output::just_started(started);
+        say(&format!("no such run is in the log on {}{started}", locks.where_they_are()));
     }
-    exit
-}
-
-fn say_all_unseen<R>(
-    locks: &mut Locks,
-    Selection { prefix, .. }: Selection<'_>,
-    RunListing { unseen, started, .. }: &RunListing<R>,
-    common: &Common,
-) -> Result<(), Error> {
-    let mut names = unseen.iter().filter(|_| !common.quiet && common.format != Format::Json);
-    names.try_for_each(|name| block_on(say_unseen(locks, prefix, name, started)))
+    let mut unseen = unseen.iter().filter(|_| !common.quiet);
+    unseen.try_for_each(|name| block_on(say_unseen(locks, prefix, name, started)))?;
+    Ok(exit)
 }

@@ -1,13 +1,12 @@
 //! A picture of runs for a terminal.
 
 use super::form::padded;
-use super::picture::{Mark, Part, Picture};
+use super::picture::{LEGEND, Mark, Part, Picture};
 use crate::cli::values::LONGEST_NAME;
 use crate::sys::streams;
 use crate::text::{cut, escaped};
 use std::env;
 use std::io::{IsTerminal, stdout};
-use std::iter::once;
 use unicode_width::UnicodeWidthStr;
 
 /// Each time below the chart has this many columns: `|`, five for the time, and space.
@@ -52,7 +51,11 @@ impl Medium {
 
     fn letters(&self, marks: &[Mark]) -> String {
         let text: String = marks.iter().map(|&mark| self.letter(mark)).collect();
-        if self.has_colors && marks[0] == Mark::Failed { format!("{RED}{text}{PLAIN}") } else { text }
+        self.colored(text, marks[0] == Mark::Failed)
+    }
+
+    fn colored(&self, text: String, is_red: bool) -> String {
+        if self.has_colors && is_red { format!("{RED}{text}{PLAIN}") } else { text }
     }
 }
 
@@ -62,16 +65,19 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
     let short = |text: &str| cut(&escaped(text, LONGEST_NAME), medium.columns / NAMES);
     let labels: Vec<(String, String)> = picture
         .lines
-        .keys()
-        .map(|(name, host)| (if of_one { String::new() } else { short(name) }, short(host)))
+        .iter()
+        .map(|(lock, host, _)| (if of_one { String::new() } else { short(&lock.status.name) }, short(host)))
         .collect();
     let names = labels.iter().map(|(name, _)| name.width() + 2).max().filter(|_| !of_one).unwrap_or(0);
     let hosts = labels.iter().map(|(_, host)| host.width() + 2).max().unwrap_or(0);
     let width = medium.columns.saturating_sub(names + hosts).max(TIME);
-    let lines = labels.iter().zip(picture.lines.values()).map(|((name, host), parts)| {
-        let marks = marks(picture, parts, width);
-        let line: String = marks.chunk_by(|one, other| one == other).map(|alike| medium.letters(alike)).collect();
-        format!("{}{}{}\n", padded(name, names), padded(host, hosts), line.trim_end())
+    let lines = labels.iter().zip(&picture.lines).map(|((name, host), (lock, _, parts))| {
+        let (marks, (absence, is_overdue)) = (marks(picture, parts, width), lock.absence(medium.letter(Mark::Failed)));
+        let drawn = match parts.is_empty() {
+            true => medium.colored(cut(&absence, width), is_overdue),
+            false => marks.chunk_by(|one, other| one == other).map(|alike| medium.letters(alike)).collect(),
+        };
+        format!("{}{}{}\n", padded(name, names), padded(host, hosts), drawn.trim_end())
     });
     let mut times = String::new();
     for (time, shown) in picture.round_times((width / TIME) as u64 + 1) {
@@ -81,11 +87,13 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
         }
     }
     let times = format!("{}{}\n", padded("", names + hosts), times.trim_end());
-    lines.chain(once(times).filter(|_| !labels.is_empty())).collect()
+    let meanings = LEGEND.map(|(mark, meaning)| format!("{} {meaning}", medium.letter(mark))).join("  ");
+    let legend = cut(&meanings, medium.columns) + "\n";
+    lines.chain([times, legend].into_iter().filter(|_| !labels.is_empty())).collect()
 }
 
 /// The mark in each column of a line. A run that is shorter than a column is shown, too.
-fn marks(picture: &Picture<'_>, parts: &[Part], width: usize) -> Vec<Mark> {
+fn marks(picture: &Picture<'_>, parts: &[Part<'_>], width: usize) -> Vec<Mark> {
     let mut marks = vec![Mark::Nothing; width];
     for part in parts {
         let first = column(picture.place(part.from), width);

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 pub(crate) struct Verdict {
     pub(crate) name: String,
     pub(crate) findings: Vec<Finding>,
-    lines: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
 impl Verdict {
@@ -62,7 +62,7 @@ pub(crate) fn check(verdicts: &[Verdict], is_json: bool, is_quiet: bool) -> impl
 }
 
 /// `12 locks in order`; None if none is.
-fn in_order(verdicts: &[Verdict]) -> Option<String> {
+pub(super) fn in_order(verdicts: &[Verdict]) -> Option<String> {
     match verdicts.iter().filter(|verdict| verdict.findings.is_empty()).count() {
         0 => None,
         1 => Some("1 lock in order".to_owned()),
@@ -113,7 +113,7 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
             }
         }
         Finding::Failed { came } => {
-            let how = status.memory.last_run().map(|run| {
+            let how = status.memory.last_run.as_ref().map(|run| {
                 let why = match run.outcome {
                     RunOutcome::Expired => " (is that host off, or cut off?)".to_owned(),
                     _ => led(": ", last_error(run)),

@@ -32,7 +32,7 @@ impl Row {
         &self.0
     }
 
-    fn cells(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn cells(&self) -> impl Iterator<Item = &str> {
         self.0.split(BETWEEN)
     }
 }

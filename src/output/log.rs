@@ -81,7 +81,7 @@ pub(super) fn on(run: &Run) -> Option<String> {
 }
 
 /// `2h 4m ago`, or [`AHEAD`]; None if the time is not known.
-fn ago(run: &Run) -> Option<String> {
+pub(super) fn ago(run: &Run) -> Option<String> {
     match run.ago() {
         _ if run.is_ahead() => Some(AHEAD.to_owned()),
         ago => ago.map(|ago| format!("{} ago", seconds(ago))),

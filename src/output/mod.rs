@@ -29,7 +29,7 @@ pub(crate) use log::{forgotten, just_started};
 pub(crate) use metrics::Metrics;
 use nix::libc;
 pub(crate) use page::page;
-pub(crate) use picture::Picture;
+pub(crate) use picture::{Picture, Seen};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::iter::{once, repeat, zip};
 use std::time::Duration;

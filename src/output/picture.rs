@@ -1,6 +1,7 @@
 //! A picture of the runs in a period: a line for each lock and host, with the time from left to right.
 
-use crate::lock::{Run, RunOutcome};
+use super::log::{ago, led};
+use crate::lock::{Facts, Finding, Run, RunOutcome, Status, counted, place};
 use crate::sys::clock::{local_date, unix_time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,24 +11,55 @@ const DAY: u64 = 24 * 60;
 /// The possible intervals, in minutes, between two times on the time axis of a picture.
 const INTERVALS: [u64; 14] = [1, 5, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 50 * DAY];
 
-/// The runs in the period from `from` to `to`, by the servers' clock.
-#[derive(Debug)]
-pub(crate) struct Picture<'a> {
-    from: Duration,
-    to: Duration,
-    /// The parts of each line. The key is the lock and the host.
-    pub(super) lines: BTreeMap<(&'a str, &'a str), Vec<Part>>,
+/// A lock, with its runs in the period of the picture.
+pub(crate) struct Seen {
+    pub(crate) status: Status,
+    pub(crate) facts: Facts,
 }
 
+impl Seen {
+    /// True if the lock ran, or is expected to.
+    pub(crate) fn is_drawn(&self) -> bool {
+        self.facts.is_expected() || !self.status.memory.runs.is_empty()
+    }
+
+    /// What stands in place of runs, after a cross if the lock is overdue; and whether it is.
+    pub(super) fn absence(&self, cross: char) -> (String, bool) {
+        let is_overdue = self.facts.news().iter().any(|finding| matches!(finding, Finding::Overdue { .. }));
+        let success = self.status.memory.last_success.as_ref().map(|run| format!("last success{}", led(" ", ago(run))));
+        let text = success.unwrap_or_else(|| "no success is known".to_owned());
+        (if is_overdue { format!("{cross} {text}") } else { text }, is_overdue)
+    }
+}
+
+/// The runs in the period from `from` to `to`, by the servers' clock.
+pub(crate) struct Picture<'a> {
+    pub(super) from: Duration,
+    pub(super) to: Duration,
+    /// The locks, the worst first.
+    pub(super) locks: &'a [Seen],
+    pub(super) lines: Vec<Line<'a>>,
+}
+
+/// A lock that ran or is expected, a host, and its parts. A lock that has not run has one line, without parts.
+pub(super) type Line<'a> = (&'a Seen, &'a str, Vec<Part<'a>>);
+
 /// A part of a line, from one time to another.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct Part<'a> {
     pub(super) from: Duration,
     pub(super) to: Duration,
     pub(super) mark: Mark,
-    /// The index of the run in the argument `runs` of [`Picture::of`]. None with [`Mark::Forgotten`].
-    pub(super) run: Option<usize>,
+    /// None with [`Mark::Forgotten`].
+    pub(super) run: Option<&'a Run>,
 }
+
+pub(super) const LEGEND: [(Mark, &str); 5] = [
+    (Mark::Ran, "ran"),
+    (Mark::Failed, "failed"),
+    (Mark::GoesOn, "goes on"),
+    (Mark::Waited, "waited"),
+    (Mark::Forgotten, "forgotten"),
+];
 
 /// The meaning of a part. If parts overlap, the meaning that stands last in this list is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,29 +84,24 @@ impl Mark {
 }
 
 impl<'a> Picture<'a> {
-    /// The picture of these runs in the last `span`. A run whose beginning is not known cannot be shown. `forgotten`
-    /// lists the locks whose older runs are forgotten: the lock, the time up to which the runs are forgotten, and the
-    /// number of runs that are kept.
-    pub(crate) fn of(runs: &'a [(String, Run)], forgotten: &[(String, Duration, u64)], span: Duration) -> Picture<'a> {
-        let to = runs.iter().filter_map(|(_, run)| run.now).max().unwrap_or_else(unix_time);
+    /// The picture of these locks in the last `span`. Puts the worst lock first.
+    pub(crate) fn of(locks: &'a mut [Seen], span: Duration) -> Picture<'a> {
+        locks.sort_by_cached_key(|lock| place(&lock.facts, &lock.status.name));
+        let locks = &*locks;
+        let clocks = locks.iter().flat_map(|lock| lock.status.memory.runs.iter().filter_map(|run| run.now));
+        let now = || locks.iter().map(|lock| lock.facts.now).max().filter(|now| !now.is_zero());
+        let to = clocks.max().or_else(now).unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));
-        let mut picture = Picture { from, to, lines: BTreeMap::new() };
-        for (number, (name, run)) in runs.iter().enumerate() {
-            let Some(began) = run.began else { continue };
-            let parts = picture.lines.entry((name, run.owner.host.as_deref().unwrap_or("-"))).or_default();
-            let asked = began.saturating_sub(run.waited.unwrap_or_default());
-            let ended = run.duration.map_or(began, |duration| began + duration);
-            parts.push(Part { from: asked, to: began, mark: Mark::Waited, run: Some(number) });
-            parts.push(Part { from: began, to: ended, mark: Mark::of(run), run: Some(number) });
-        }
-        let forgotten: BTreeMap<&str, Duration> =
-            forgotten.iter().map(|(name, before, _)| (name.as_str(), *before)).collect();
-        for ((name, _), parts) in &mut picture.lines {
-            let before = forgotten.get(name);
-            parts.extend(before.map(|&to| Part { from, to, mark: Mark::Forgotten, run: None }));
-            parts.retain(|part| part.to > from && (part.to > part.from || part.mark != Mark::Waited));
-        }
-        picture
+        let drawn = locks.iter().filter(|lock| lock.is_drawn());
+        Picture { from, to, locks, lines: drawn.flat_map(|lock| lines(lock, from)).collect() }
+    }
+
+    /// All runs of the picture, each with its lock, in the order in which they began.
+    pub(crate) fn runs(&self) -> Vec<(&'a str, &'a Run)> {
+        let of_lock = |lock: &'a Seen| lock.status.memory.runs.iter().map(|run| (&lock.status.name[..], run));
+        let mut runs: Vec<_> = self.locks.iter().flat_map(of_lock).collect();
+        runs.sort_by_key(|(_, run)| (run.began, run.fencing_token));
+        runs
     }
 
     /// The place of a time: 0 at the left edge, 1 at the right.
@@ -83,7 +110,7 @@ impl<'a> Picture<'a> {
         (since / (self.to - self.from).as_secs_f64()).min(1.0)
     }
 
-    /// At most `most` round times of this machine's zone, at equal intervals: `03:00`, or `11-21` for whole days.
+    /// At most `most` round times of this machine's zone, at equal intervals: `03:00`, or `11-21` at midnight.
     /// Daylight saving time may repeat an hour, or leave one out.
     pub(super) fn round_times(&self, most: u64) -> Vec<(Duration, String)> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
@@ -97,13 +124,34 @@ impl<'a> Picture<'a> {
             let date = local_date(time)?;
             let number = |at: usize| date.get(at..at + 2)?.parse::<u64>().ok();
             let is_round = (number(11)? * 60 + number(14)?) % interval.min(DAY) == 0;
-            let shown = if interval < DAY { date.get(11..16)? } else { date.get(5..10)? };
+            let is_midnight = date.get(11..16)? == "00:00";
+            let shown = if interval < DAY && !is_midnight { date.get(11..16)? } else { date.get(5..10)? };
             is_round.then(|| (time, shown.to_owned()))
         });
         round.step_by((interval / DAY).max(1) as usize).collect()
     }
+}
 
-    pub(super) fn end(&self) -> Duration {
-        self.to
+/// The lines of a lock in a picture that begins at `from`. A run whose beginning is not known cannot be shown.
+fn lines(lock: &Seen, from: Duration) -> Vec<Line<'_>> {
+    let memory = &lock.status.memory;
+    let mut lines: BTreeMap<(String, &str), Vec<Part<'_>>> = BTreeMap::new();
+    for (run, began) in memory.runs.iter().filter_map(|run| Some((run, run.began?))) {
+        let host = run.owner.host.as_deref().unwrap_or("-");
+        let asked = began.saturating_sub(run.waited.unwrap_or_default());
+        let ended = run.duration.map_or(began, |duration| began + duration);
+        lines.entry((counted(host), host)).or_default().extend([
+            Part { from: asked, to: began, mark: Mark::Waited, run: Some(run) },
+            Part { from: began, to: ended, mark: Mark::of(run), run: Some(run) },
+        ]);
     }
+    for parts in lines.values_mut() {
+        parts.extend(memory.forgotten.map(|(to, _)| Part { from, to, mark: Mark::Forgotten, run: None }));
+        parts.retain(|part| part.to > from && (part.to > part.from || part.mark != Mark::Waited));
+    }
+    lines.retain(|_, parts| !parts.is_empty());
+    if lines.is_empty() {
+        lines.insert(Default::default(), Vec::new());
+    }
+    lines.into_iter().map(|((_, host), parts)| (lock, host, parts)).collect()
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::iter::once;
 
-const HEADS: [&str; 7] = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAIT", "LAST RUN"];
+pub(super) const HEADS: [&str; 7] = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAIT", "LAST RUN"];
 
 #[derive(Serialize)]
 struct NamedRun<'a> {

@@ -18,9 +18,14 @@ const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 /// A server whose clock shows this time (ms).
 pub(crate) fn at(time: i64) -> Redis {
     let redis = Redis::with_clock(&[], 0);
+    set(&redis, time);
+    redis
+}
+
+/// Sets the server's clock to this time (ms).
+pub(crate) fn set(redis: &Redis, time: i64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     redis.clock().set(Duration::from_millis(time.try_into().unwrap()) - now);
-    redis
 }
 
 /// A run as the scripts write it.
@@ -90,6 +95,52 @@ pub(crate) fn night() -> Redis {
     redis
 }
 
+/// Hosts call this daily lock since spring, the last time this long (ms) ago. `runs` begins with the run that ended first.
+pub(crate) fn daily(redis: &Redis, name: &str, hosts: &[&str], ago: i64, runs: &[Value]) {
+    log(redis, name, runs);
+    let success = runs.iter().rev().find(|run| run["x"] == "0").map(Value::to_string);
+    let expected = format!("86400000 86400000 {}", MORNING - 200 * 24 * HOUR);
+    redis.command(&["HSET", &part(name, "runs"), "expected", &expected]);
+    redis.command(&["HSET", &part(name, "runs"), "success", &success.unwrap()]);
+    for (place, host) in (0..).zip(hosts) {
+        let visit = format!("{}1", MORNING - ago - place);
+        redis.command(&["ZADD", &part(name, "visits"), &visit, host]);
+    }
+}
+
+/// A server of which `check` finds much. What it finds lies outside the last day, but for what goes on.
+pub(crate) fn incidents() -> Redis {
+    let redis = at(MORNING);
+    // A success of four minutes on each of five days, the last this long ago.
+    let runs = |host: &str, label: &str, ago: i64| {
+        let days = (0..5).rev().map(|day| MORNING - ago - day * 24 * HOUR);
+        days.map(|began| run(host, label, began, 4 * MINUTE, 0, &ok())).collect::<Vec<_>>()
+    };
+    daily(&redis, "dump", &["db-1"], 53 * HOUR, &runs("db-1", "dump", 53 * HOUR));
+    for name in ["backup-2", "backup-10"] {
+        daily(&redis, name, &["web-2", "web-3"], 4 * HOUR, &runs("web-3", "backup", 4 * HOUR));
+    }
+    // This run takes longer than the usual four minutes, which are known only from earlier days.
+    let index = run("web-1", "index", MORNING - 7 * HOUR, 0, 0, &json!({}));
+    daily(&redis, "index", &["web-1"], 7 * HOUR, &runs("web-1", "index", 25 * HOUR));
+    redis.command(&["SET", "redlock:index", index["t"].as_str().unwrap(), "PX", "600000"]);
+    redis.command(&["LPUSH", &part("index", "log"), &index.to_string().replace(r#""d":"0","#, "")]);
+    // A failure, and after it a lease of `acquire`, which is no run.
+    let mut mails = runs("web-2", "mails", 25 * HOUR + 30 * MINUTE);
+    mails.push(run("web-9", "mails", MORNING - 25 * HOUR, MINUTE, 0, &json!({"x": "2"})));
+    mails.push(run(
+        "ci-7",
+        "by hand",
+        MORNING - 25 * HOUR + 2 * MINUTE,
+        MINUTE,
+        0,
+        &json!({"o": "released", "a": "1"}),
+    ));
+    daily(&redis, "mails", &["web-9", "web-2"], 3 * HOUR, &mails);
+    redlock(&redis, "acquire -q deploy --ttl 10m").on_host("ci-7").stdout(any()).run();
+    redis
+}
+
 fn chart(redis: &Redis, arguments: &str) -> Test {
     let words = arguments.split(' ').filter(|word| !word.is_empty());
     Test::new(redis)
@@ -109,12 +160,13 @@ fn a_chart_is_as_wide_as_its_terminal() {
         terminal.enters("LC_ALL=C.UTF-8 TZ=UTC NO_COLOR=1 redlock log --format chart; echo end");
         terminal.shows("echo end");
         let shown = terminal.shows("\r\nend");
-        let lines: Vec<&str> = shown.lines().filter(|line| line.contains("web-") || line.contains('|')).collect();
+        let is_drawn = |line: &&str| line.contains("web-") || line.contains('|') || line.contains(" ran ");
+        let lines: Vec<&str> = shown.lines().filter(is_drawn).collect();
         let width = |line: &&str| line.chars().count();
-        assert_eq!(lines.len(), 7, "{shown}");
+        assert_eq!(lines.len(), 8, "{shown}");
         assert!(lines.iter().all(|line| width(line) <= usize::from(columns)), "{shown}");
-        // The axis shows noon, and the midnight that follows.
-        assert!(shown.contains("|12:00") && shown.contains("|00:00"), "{shown}");
+        // The axis shows noon, and the date of the day that follows.
+        assert!(shown.contains("|12:00") && shown.contains("|11-22"), "{shown}");
         // The run `vacuum` has not ended: its bar reaches the right edge, which is now.
         let going = lines.iter().find(|line| line.contains("vacuum")).unwrap();
         assert!(width(going) == usize::from(columns) && going.ends_with('▒'), "{shown}");
@@ -176,7 +228,7 @@ fn wide_names_leave_the_columns_where_they_are() {
     let shown = chart(&redis, "").text();
     let before = |line: &str| unicode_width::UnicodeWidthStr::width(line.split('✗').next().unwrap());
     let widths: BTreeSet<usize> = shown.lines().take(3).map(before).collect();
-    assert!(widths.len() == 1 && shown.lines().count() == 4, "{shown}");
+    assert!(widths.len() == 1 && shown.lines().count() == 5, "{shown}");
 }
 
 #[test]
@@ -191,7 +243,7 @@ fn the_hour_that_is_repeated_has_its_columns() {
     );
     // An hour has nine columns. The chart begins at half past one, in summer time.
     let shown = chart(&redis, "x --since 8h").env("TZ", BERLIN).text();
-    let [runs, times] = &*shown.lines().collect::<Vec<_>>() else { panic!("{shown}") };
+    let [runs, times, _] = &*shown.lines().collect::<Vec<_>>() else { panic!("{shown}") };
     let column = |line: &str, what: &str| line.split(what).next().unwrap().chars().count();
     assert_eq!(column(runs, "✗") - column(runs, "█"), 9, "{shown}");
     assert!(times.contains("|02:00   |02:00   |03:00"), "{shown}");
@@ -246,9 +298,9 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     let hostile = page(&redis, "-v");
     assert!(hostile.contains("exit 1<pre>&lt;/pre&gt;&lt;iframe src=x&gt;\n\\u{1b}[2J</pre>"), "{hostile}");
     let known = [
-        "!doctype", "html", "meta", "title", "/title", "h1", "/h1", "svg", "/svg", "text", "/text", "g", "/g", "rect",
-        "p", "b", "/b", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th", "td", "pre",
-        "/pre", "/html", "",
+        "!doctype", "html", "meta", "title", "/title", "h1", "/h1", "h2", "/h2", "svg", "/svg", "text", "/text", "g",
+        "/g", "rect", "p", "b", "/b", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th",
+        "td", "pre", "/pre", "/html", "",
     ];
     for page in [&usual, &hostile] {
         let unknown: Vec<String> = elements(page).into_iter().filter(|name| !known.contains(&name.as_str())).collect();
@@ -297,5 +349,74 @@ fn thousands_of_runs_are_a_page_below_a_megabyte() {
     assert_eq!((page.matches("<tr><td>").count(), page.matches("<rect").count()), (2_000, 4_004));
     assert!(page.len() < 1_000_000, "{}", page.len());
     let shown = chart(&redis, "").text();
-    assert_eq!(shown.lines().count(), 31, "{shown}");
+    assert_eq!(shown.lines().count(), 32, "{shown}");
+}
+
+/// The text of a page, without its elements.
+fn text(page: &str) -> String {
+    let text = page.split("</style>").nth(1).unwrap();
+    let text = Regex::new("<title>[^<]*</title>|<[^>]*>").unwrap().replace_all(text, " ").into_owned();
+    text.replace("&quot;", "\"").replace("&amp;", "&")
+}
+
+/// Asserts that these texts stand in the page one after the other.
+#[track_caller]
+fn in_this_order(page: &str, texts: &[&str]) {
+    texts
+        .iter()
+        .fold(0, |at, text| at + page[at..].find(text).unwrap_or_else(|| panic!("{text}: {page}")) + text.len());
+}
+
+#[test]
+fn a_page_begins_with_what_check_finds_and_what_is_held() {
+    let redis = incidents();
+    let (page, checked) = (page(&redis, ""), redlock(&redis, "check").status(1).stdout(any()).run().stdout);
+    let shown = text(&page);
+    // Seconds go by between the two.
+    let steady = |text: &str| Regex::new(" for 7h[ 0-9s]*").unwrap().replace_all(text, " for 7h ").into_owned();
+    let lines: Vec<&str> = checked.lines().collect();
+    assert_eq!(lines.len(), 4, "{checked}");
+    for line in &lines {
+        assert!(steady(&shown).contains(&steady(line)), "{line}: {shown}");
+    }
+    for found in ["dump: no success since", "mails: failed on web-9", "(usually 4m)", "2 locks in order"] {
+        assert!(checked.contains(found), "{found}: {checked}");
+    }
+    in_this_order(&shown, &["Runs of the last 1d", "2 locks in order", "Held now", "index", "deploy", "ci-7", "Began"]);
+    // The worst first, then as people count. The failure lies before the window.
+    let rows = page.split("</table>").nth(1).unwrap();
+    let names =
+        ["dump", "mails", "index", "deploy", "backup-2", "backup-10"].map(|name| format!("<span>{name}</span>"));
+    in_this_order(rows, &names.each_ref().map(String::as_str));
+    assert!(rows.contains("<div class=\"f\">✗ last success 2d 4h 56m"), "{rows}");
+    assert!(rows.contains("<div>last success 1d 1h 26m"), "{rows}");
+    // The newest run comes first.
+    in_this_order(page.rsplit("<table").next().unwrap(), &["deploy", "backup", "index"]);
+    for (redis, said) in [(at(MORNING), "Nothing is held"), (night(), "Nothing to check: for no lock have calls")] {
+        assert!(self::page(&redis, "").contains(said));
+    }
+}
+
+#[test]
+fn a_chart_shows_what_has_not_run_and_what_its_marks_mean() {
+    let redis = incidents();
+    let shown = chart(&redis, "").text();
+    let lines: Vec<&str> = shown.lines().collect();
+    in_this_order(
+        &shown,
+        &["dump ", "✗ last success 2d 4h 56m", "mails ", "last success 1d 1h 26m", "index ", "deploy "],
+    );
+    in_this_order(&shown, &["deploy ", "backup-2 ", "backup-10 ", "|"]);
+    assert!(!lines[1].contains('✗') && lines.len() == 8, "{shown}");
+    assert_eq!(lines[7], "█ ran  ✗ failed  ▒ goes on  · waited  ? forgotten");
+    let ascii = chart(&redis, "").env("LC_ALL", "C").text();
+    assert!(ascii.is_ascii() && ascii.contains("x last success 2d"), "{ascii}");
+    assert!(ascii.ends_with("# ran  x failed  = goes on  . waited  ? forgotten\n"), "{ascii}");
+    // A chart of one lock that has not run, on a narrow terminal.
+    let terminal = Terminal::bash(&redis);
+    terminal.resize(30, 30);
+    terminal.enters("LC_ALL=C.UTF-8 redlock log dump --format chart; echo end");
+    terminal.shows("echo end");
+    let narrow = terminal.shows("\r\nend");
+    assert!(narrow.contains("\u{1b}[31m✗ last success 2d 4h") && narrow.contains("█ ran  ✗ failed"), "{narrow}");
 }

@@ -50,8 +50,11 @@ pub(crate) struct Memory {
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
-    /// The usual duration of a run: the median of the runs that succeeded, of the last [`KEPT`] that were requested. None if
-    /// fewer than three did.
+    /// The last run that has ended. (A lease of `acquire` is no run.)
+    #[serde(skip)]
+    pub(crate) last_run: Option<Run>,
+    /// The usual duration of a run: the median of the successes among the last [`KEPT`] requested runs, whenever they
+    /// ended. None if there are fewer than three.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
     /// The hosts that came to the lock, the latest first. None if the query did not ask for them.
@@ -172,12 +175,6 @@ impl Memory {
         self.last.is_some() || !self.runs.is_empty()
     }
 
-    /// The last run that has ended. (A lease of `acquire` is no run.)
-    pub(crate) fn last_run(&self) -> Option<&Run> {
-        let ended = self.runs.iter().chain(&self.last).filter(|run| run.outcome.weight() > 0 && !run.is_acquired);
-        ended.min_by_key(|run| (run.is_ahead(), run.age()))
-    }
-
     /// The combined history of the nodes that have answered. `needed`: the number of nodes in a quorum.
     fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
         let known = || nodes.iter().flatten();
@@ -201,9 +198,9 @@ impl Memory {
         let kept =
             last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
         runs.extend(kept);
-        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
         let usual = usual(&runs[..runs.len().min(KEPT as usize)]);
+        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
         let visits: Vec<(&[Visit], &[Run])> = known().map(|node| (&node.visits[..], &node.runs[..])).collect();
@@ -219,6 +216,7 @@ impl Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,
+            last_run: last(|run| run.outcome.weight() > 0 && !run.is_acquired),
             usual,
             hosts: query.hosts.then(|| visits::merge(&visits, &runs)),
             running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),

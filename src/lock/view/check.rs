@@ -110,7 +110,7 @@ impl Facts {
             min_hosts,
             visits: memory.hosts.iter().flatten().map(came).collect(),
             success: success.and_then(|run| Some((began(run)?, by_now(run.ended?, run.now)))),
-            has_failed: memory.last_run().is_some_and(has_failed),
+            has_failed: memory.last_run.as_ref().is_some_and(has_failed),
             running: status.running().and_then(began),
             usual: memory.usual,
             closed_until: status.closed_until,

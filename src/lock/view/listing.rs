@@ -31,11 +31,10 @@ pub(crate) struct Selection<'a> {
     pub(crate) names: &'a [String],
 }
 
-/// The runs of several locks, in the order in which the runs began. The caller has made a row of each run.
-#[derive(Debug)]
-pub(crate) struct RunListing<R> {
-    pub(crate) runs: Vec<R>,
-    /// Locks with unfinished runs that are not in `runs`. For each lock: its name, and the number of all its unfinished
+/// What a list of runs does not show.
+#[derive(Debug, Default)]
+pub(crate) struct Unlisted {
+    /// Locks with unfinished runs that are not in the list. For each lock: its name, and the number of all its unfinished
     /// runs. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
     /// The locks, named without a `*`, that no server has ever seen, as far as it remembers.
@@ -46,6 +45,16 @@ pub(crate) struct RunListing<R> {
     /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`Memory`].
     pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
+}
+
+impl Unlisted {
+    pub(crate) fn add(&mut self, name: &str, memory: &Memory) {
+        let listed = memory.runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
+        self.running.extend((memory.running > listed).then(|| (name.to_owned(), memory.running)));
+        self.unseen.extend(memory.is_unseen.then(|| name.to_owned()));
+        self.forgotten.extend(memory.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));
+        self.started = self.started.take().or_else(|| memory.started.clone());
+    }
 }
 
 /// A run that was found: its times, to sort by, and the caller's row.
@@ -128,8 +137,8 @@ impl Locks {
         Ok(missing)
     }
 
-    /// The newest runs of all selected locks together, as many as the query says. `row` makes a row from a lock's name
-    /// and a run. Only the rows stay in memory, since there may be very many runs.
+    /// The newest runs of all selected locks together, as many as the query says, in the order in which they began. `row`
+    /// makes a row from a lock's name and a run. Only the rows stay in memory, since there may be very many runs.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -138,11 +147,8 @@ impl Locks {
         selection: Selection<'_>,
         query: RunQuery,
         row: impl Fn(&str, &Run) -> R,
-    ) -> Result<RunListing<R>, Error> {
-        let (mut missing, mut found, mut running, mut forgotten) =
-            (Missing::default(), Vec::new(), Vec::new(), Vec::new());
-        let mut unseen = Vec::new();
-        let mut first_started = None;
+    ) -> Result<(Vec<R>, Unlisted), Error> {
+        let (mut found, mut unlisted) = (Vec::new(), Unlisted::default());
         let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
         if !batch.locks.nodes.are_unused() {
             keys = batch.logged_keys(selection).await?;
@@ -152,21 +158,15 @@ impl Locks {
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query, false).await?) {
                 let name = &key[selection.prefix.len()..];
-                let Memory { runs, running: going, forgotten: before, started, is_unseen, .. } = match memory {
+                let memory = match memory {
                     Ok(memory) => memory,
                     Err(error) => {
-                        missing.locks.push(error.about(Some(name)));
+                        unlisted.missing.locks.push(error.about(Some(name)));
                         continue;
                     }
                 };
-                let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
-                if going > listed && !query.failed {
-                    running.push((name.to_owned(), going));
-                }
-                unseen.extend(is_unseen.then(|| name.to_owned()));
-                first_started = first_started.or(started);
-                forgotten.extend(before.map(|(before, kept)| (name.to_owned(), before, kept)));
-                found.extend(runs.iter().map(|run| Found {
+                unlisted.add(name, &memory);
+                found.extend(memory.runs.iter().map(|run| Found {
                     age: run.age(),
                     began: (run.began, run.fencing_token),
                     row: row(name, run),
@@ -178,9 +178,9 @@ impl Locks {
         }
         leave_newest(&mut found, query.most);
         found.sort_by_key(|found| found.began);
-        missing.nodes = batch.failed_nodes();
-        let runs = found.into_iter().map(|found| found.row).collect();
-        Ok(RunListing { runs, running, unseen, forgotten, started: first_started, missing })
+        unlisted.missing.nodes = batch.failed_nodes();
+        unlisted.running.retain(|_| !query.failed);
+        Ok((found.into_iter().map(|found| found.row).collect(), unlisted))
     }
 
     /// The server that may have forgotten the locks, and the time since its start; see [`Memory`].

@@ -53,6 +53,11 @@ impl View {
         runs: Some(RunQuery { most: KEPT as usize, hosts: true, newest: true, errors: true, ..RunQuery::LAST }),
         ..View::CHECK
     };
+    /// The parts for a picture of these runs.
+    pub(crate) fn of_runs(runs: RunQuery) -> View {
+        View { runs: Some(runs), ..View::CHECK }
+    }
+
     /// The parts that tell what has become of the caller with the largest number of `--newest`.
     pub(in crate::lock) const NEWEST: View =
         View { waiters: 200, runs: Some(RunQuery { newest: true, ..RunQuery::ALL }), ..View::STATE };
