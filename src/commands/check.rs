@@ -68,7 +68,7 @@ impl Judged {
     /// # Errors
     /// [`Error::Usage`] if the lock is named, and nothing tells how often it is to succeed.
     pub(super) fn add(&mut self, status: &Status, facts: &Facts, names: &[String]) -> Result<(), Error> {
-        if let Some(error) = &status.unremembered {
+        if let Some(error) = &status.history_error {
             self.add_unknown(status.name.clone(), error);
             return Ok(());
         }

@@ -44,9 +44,9 @@ fn picture(locks: &mut Locks, args: &LogArgs, prefix: &str, query: RunQuery, com
         let mut status = status.with_runs()?;
         let facts = Facts::of(&status, None, 0);
         judged.add(&status, &facts, &[])?;
-        status.memory.is_unseen = status.is_unseen();
-        unlisted.add(&status.name, &status.memory);
-        status.memory.hosts = None;
+        status.history.is_unseen = status.is_unseen();
+        unlisted.add(&status.name, &status.history);
+        status.history.hosts = None;
         seen.extend(Some(Seen { status, facts }).filter(|seen| seen.facts.is_taken || seen.is_drawn()));
         Ok(())
     }));

@@ -198,7 +198,7 @@ fn warn_of_default(settings: &Settings) {
 }
 
 /// Says that no server knows a lock of this name, and a name that is like it: it is probably misspelt. `started`: see
-/// [`Memory::started`].
+/// [`History::started`].
 async fn say_unseen(
     locks: &mut Locks,
     prefix: &str,

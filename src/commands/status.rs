@@ -35,7 +35,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut unseen = Vec::new();
     let show = |mut status: Status| {
         if status.is_unseen() {
-            unseen.push((status.name.clone(), status.memory.started.clone()));
+            unseen.push((status.name.clone(), status.history.started.clone()));
         }
         match is_metrics {
             true => metrics.add(&status.with_runs()?),
@@ -97,7 +97,7 @@ fn watch_all(
 fn placed(status: &mut Status, is_json: bool, columns: Option<usize>) -> (impl Ord + use<>, Row) {
     let facts = Facts::of(status, None, 0);
     // Only --hosts shows them.
-    status.memory.hosts = None;
+    status.history.hosts = None;
     (place(&facts, &status.name), Row::of_lock(status, &facts, is_json, columns))
 }
 
@@ -118,7 +118,7 @@ fn one(args: &StatusArgs, common: &Common, settings: &Settings, mut lock: Lock) 
     let status = block_on(lock.inspect(view, args.token.as_deref()))?;
     if !common.quiet {
         output::show(&output::status(&status, is_json))?;
-        if let Some(error) = status.unremembered.as_ref().filter(|_| is_json) {
+        if let Some(error) = status.history_error.as_ref().filter(|_| is_json) {
             output::say(&error.to_string());
         }
         // The text says already that no run is known.
@@ -131,7 +131,7 @@ fn one(args: &StatusArgs, common: &Common, settings: &Settings, mut lock: Lock) 
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
-    // If the memory cannot be read, the hosts are unknown, which is an error.
+    // If the history cannot be read, the hosts are unknown, which is an error.
     let status = if args.hosts { status.with_runs()? } else { status };
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &StopArgs, common: &Common) -> anyhow::Result<Exit> {
     }
     // A misspelt name is free, too.
     if !opens && stopped.now.is_unseen() && common.format != Format::Json && !common.quiet {
-        let started = &stopped.now.memory.started;
+        let started = &stopped.now.history.started;
         block_on(say_unseen(&mut lock.locks, &settings.prefix, name, started))?;
     }
     Ok(Exit::DONE)

@@ -35,9 +35,9 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
         if !has_waited.get()
             && !common.quiet
             && common.format != Format::Json
-            && let Some(memory) = lock.unseen().await
+            && let Some(history) = lock.unseen().await
         {
-            say_unseen(&mut lock.locks, &settings.prefix, name, &memory.started).await?;
+            say_unseen(&mut lock.locks, &settings.prefix, name, &history.started).await?;
         }
         Ok::<_, Error>(())
     })?;

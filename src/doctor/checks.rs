@@ -44,8 +44,8 @@ impl LockFacts {
     pub(crate) fn add(&mut self, status: &Status) {
         let add = |names: &mut Vec<String>, is: bool| names.extend(is.then(|| format!("{:?}", status.name)));
         add(&mut self.eternal, status.never_expires());
-        add(&mut self.unread, status.unremembered.is_some());
-        let why = status.unremembered.as_ref().map(ToString::to_string);
+        add(&mut self.unread, status.history_error.is_some());
+        let why = status.history_error.as_ref().map(ToString::to_string);
         self.why = self.why.take().or(why);
         self.longest = status.holders().iter().map(Holder::longest).fold(self.longest, Duration::max);
     }

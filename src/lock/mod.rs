@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
 //! Calls go one way: `acquire` → `queue` → `attempt` → `traces` → `release`; `acquire` → `enter` → `traces`; `free`,
-//! `revoke`, `stop` and `listing` → `status` → `memory`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
+//! `revoke`, `stop` and `listing` → `status` → `history`; `renew` → `recreate`; each file that needs a quorum's verdict → `ask`.
 
 pub mod history;
 mod lease;
@@ -12,8 +12,8 @@ pub mod view;
 pub mod votes;
 mod wire;
 
-pub(crate) use history::memory::RunQuery;
 pub(crate) use history::newest::Newest;
+pub(crate) use history::read::RunQuery;
 pub(crate) use history::run::{End, Run, RunOutcome};
 pub(crate) use history::visits::{Met, Visit};
 pub(crate) use lease::release::Unwritten;

@@ -33,8 +33,8 @@ impl Verdict {
             ("finding", value(findings.first().map(Finding::word))),
             ("period_ms", value(expected.map(|expected| ms(expected.period)))),
             ("due_ms", value(expected.map(|expected| ms(expected.due)))),
-            ("last_success", value(&status.memory.last_success)),
-            ("last_run", value(&status.memory.last)),
+            ("last_success", value(&status.history.last_success)),
+            ("last_run", value(&status.history.last)),
             ("running", value(status.running())),
             ("hosts", value(facts.came())),
             ("min_hosts", value(Some(min_hosts).filter(|least| **least > 0))),
@@ -88,7 +88,8 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
     let pid = |run: &Run| run.owner.pid.map(|pid| format!("pid {pid}"));
     match *finding {
         Finding::Overdue { each, came, last } => {
-            let success = status.memory.last_success.as_ref().map(|run| format!("{}{}", began(run), led(" ", on(run))));
+            let success =
+                status.history.last_success.as_ref().map(|run| format!("{}{}", began(run), led(" ", on(run))));
             let what = match (success, facts.within) {
                 (Some(success), Some(_)) => format!("no success within {}, the last {success}", exact(each)),
                 (None, Some(_)) => format!("no success within {}, none is known", exact(each)),
@@ -113,7 +114,7 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
             }
         }
         Finding::Failed { came } => {
-            let how = status.memory.last_run.as_ref().map(|run| {
+            let how = status.history.last_run.as_ref().map(|run| {
                 let why = match run.outcome {
                     RunOutcome::Expired => " (is that host off, or cut off?)".to_owned(),
                     _ => led(": ", last_error(run)),
@@ -131,7 +132,7 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
             format!("runs for {}{who}{usual}. To end it: redlock stop {name}", seconds(since))
         }
         Finding::Hosts { came, least } => {
-            let known = status.memory.hosts.as_deref().unwrap_or_default();
+            let known = status.history.hosts.as_deref().unwrap_or_default();
             let late = known.iter().zip(&facts.visits).filter(|(_, visit)| !facts.is_lately(visit.at));
             let absent = led("; ", absent(late.map(|(visit, _)| visit)));
             let next = "with this name and this Redis (redlock doctor)? Who came";

@@ -51,15 +51,15 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 /// the last failure follows, if there is one. After a bad end, the last success follows, or `no success known`. None if
 /// no ended run is known.
 pub(super) fn last_run(status: &Status) -> Option<String> {
-    if let Some(error) = &status.unremembered {
+    if let Some(error) = &status.history_error {
         return Some(format!("not known: {}", error.trouble()));
     }
-    let run = status.memory.last.as_ref()?;
+    let run = status.history.last.as_ref()?;
     let label = run.owner.label_in_brackets();
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let exited = run.status.filter(|_| run.outcome == RunOutcome::Exited);
     let result = exited.map_or_else(|| result(run), |status| format!("exit status {status}"));
-    let other = match (&status.memory.last_success, &status.memory.last_failure) {
+    let other = match (&status.history.last_success, &status.history.last_failure) {
         _ if run.outcome == RunOutcome::Released => String::new(),
         (_, Some(failure)) if run.succeeded() => format!("; last failure{}", led(" ", ago(failure))),
         (_, None) if run.succeeded() => String::new(),
@@ -104,9 +104,10 @@ pub(super) fn nagios(word: &str, text: &str, data: &[String]) -> String {
 
 /// The last run, for a column of a table. None if no run is known, and the lock is taken.
 pub(super) fn last_cell(status: &Status) -> Option<String> {
-    let free = || (status.state == State::Free && status.memory.counts.is_some()).then(|| "no run is known".to_owned());
-    match &status.memory.last {
-        _ if status.unremembered.is_some() => Some("not known".to_owned()),
+    let free =
+        || (status.state == State::Free && status.history.counts.is_some()).then(|| "no run is known".to_owned());
+    match &status.history.last {
+        _ if status.history_error.is_some() => Some("not known".to_owned()),
         Some(run) => Some(result(run) + &led(", ", ago(run))),
         None => free(),
     }

@@ -35,10 +35,10 @@ const METRICS: [Metric; 17] = [
         one(if last(of).filter(is_told)?.succeeded() { 1.0 } else { 0.0 })
     }),
     ("last_success_timestamp_seconds", "When the last successful run ended.", |of| {
-        seconds(of.memory.last_success.as_ref()?.ended)
+        seconds(of.history.last_success.as_ref()?.ended)
     }),
     ("last_failure_timestamp_seconds", "When the last failed run ended.", |of| {
-        seconds(of.memory.last_failure.as_ref()?.ended)
+        seconds(of.history.last_failure.as_ref()?.ended)
     }),
     (
         "in_order",
@@ -52,7 +52,7 @@ const METRICS: [Metric; 17] = [
         Some(each.into())
     }),
     ("runs_total", "How many runs have reported success, and failure.", |of| {
-        let counts = of.memory.counts?;
+        let counts = of.history.counts?;
         let each = [("success", counts.succeeded), ("failure", counts.failed)];
         Some(each.map(|(result, count)| (format!(",result=\"{result}\""), count as f64)).into())
     }),
@@ -67,7 +67,7 @@ fn seconds(time: Option<Duration>) -> Values {
 }
 
 fn last(of: &Status) -> Option<&Run> {
-    of.memory.last.as_ref()
+    of.history.last.as_ref()
 }
 
 fn known(of: &Status) -> Option<&Status> {

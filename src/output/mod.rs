@@ -257,8 +257,8 @@ fn status_text(status: &Status) -> String {
     let news = match (status.state, &last) {
         (State::Free, Some(last)) => format!("; last run {last}"),
         // This hints at a misspelt name. Only all nodes together can tell that a lock has no runs.
-        (State::Free, None) if status.memory.counts.is_some() => {
-            format!("; no run is known{}", log::just_started(&status.memory.started))
+        (State::Free, None) if status.history.counts.is_some() => {
+            format!("; no run is known{}", log::just_started(&status.history.started))
         }
         _ => String::new(),
     };
@@ -267,7 +267,7 @@ fn status_text(status: &Status) -> String {
         format!("by {} until {until} (redlock stop {} --for 0 opens it)", safe(by), shell_word(&status.name))
     });
     let mut rows: Vec<(&str, Option<String>)> =
-        holders.iter().flat_map(|holder| holder_rows(&status.name, holder, status.memory.usual)).collect();
+        holders.iter().flat_map(|holder| holder_rows(&status.name, holder, status.history.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
     rows.push(("closed", closed));
     rows.push(match (status.state, holders, status.lease()) {
@@ -284,10 +284,10 @@ fn status_text(status: &Status) -> String {
     let named: Vec<&Waiter> = status.waiters.iter().flatten().take(WAITERS).collect();
     rows.extend(named.iter().map(|waiter| ("", Some(waiter_line(waiter)))));
     rows.push(("", more(waiting, named.len()).filter(|_| !named.is_empty())));
-    rows.push(("newest", status.memory.newest.as_ref().map(Newest::in_status)));
+    rows.push(("newest", status.history.newest.as_ref().map(Newest::in_status)));
     rows.push(("last", last.filter(|_| status.state != State::Free)));
-    rows.push(("errors", status.memory.last.as_ref().and_then(log::last_error)));
-    if let Some(hosts) = &status.memory.hosts {
+    rows.push(("errors", status.history.last.as_ref().and_then(log::last_error)));
+    if let Some(hosts) = &status.history.hosts {
         let lines = if hosts.is_empty() { vec!["none is known".to_owned()] } else { hosts::lines(hosts) };
         rows.extend(zip(once("hosts").chain(repeat("")), lines.into_iter().map(Some)));
     }

@@ -63,7 +63,7 @@ pub(crate) fn page(picture: &Picture<'_>, verdicts: &[Verdict]) -> Vec<String> {
         drawing(picture, &times, &mut parts);
     }
     let lost = |Seen { status, .. }: &Seen| {
-        let (before, kept) = status.memory.forgotten?;
+        let (before, kept) = status.history.forgotten?;
         Some(format!("<p>{}\n", text(&log::forgotten(&status.name, before, kept))))
     };
     parts.extend(picture.locks.iter().filter_map(lost));

@@ -20,13 +20,14 @@ pub(crate) struct Seen {
 impl Seen {
     /// True if the lock ran, or is expected to.
     pub(crate) fn is_drawn(&self) -> bool {
-        self.facts.is_expected() || !self.status.memory.runs.is_empty()
+        self.facts.is_expected() || !self.status.history.runs.is_empty()
     }
 
     /// What stands in place of runs, after a cross if the lock is overdue; and whether it is.
     pub(super) fn absence(&self, cross: char) -> (String, bool) {
         let is_overdue = self.facts.news().iter().any(|finding| matches!(finding, Finding::Overdue { .. }));
-        let success = self.status.memory.last_success.as_ref().map(|run| format!("last success{}", led(" ", ago(run))));
+        let success =
+            self.status.history.last_success.as_ref().map(|run| format!("last success{}", led(" ", ago(run))));
         let text = success.unwrap_or_else(|| "no success is known".to_owned());
         (if is_overdue { format!("{cross} {text}") } else { text }, is_overdue)
     }
@@ -88,7 +89,7 @@ impl<'a> Picture<'a> {
     pub(crate) fn of(locks: &'a mut [Seen], span: Duration) -> Picture<'a> {
         locks.sort_by_cached_key(|lock| place(&lock.facts, &lock.status.name));
         let locks = &*locks;
-        let clocks = locks.iter().flat_map(|lock| lock.status.memory.runs.iter().filter_map(|run| run.now));
+        let clocks = locks.iter().flat_map(|lock| lock.status.history.runs.iter().filter_map(|run| run.now));
         let now = || locks.iter().map(|lock| lock.facts.now).max().filter(|now| !now.is_zero());
         let to = clocks.max().or_else(now).unwrap_or_else(unix_time);
         let from = to.saturating_sub(span.max(Duration::from_secs(1)));
@@ -98,7 +99,7 @@ impl<'a> Picture<'a> {
 
     /// All runs of the picture, each with its lock, in the order in which they began.
     pub(crate) fn runs(&self) -> Vec<(&'a str, &'a Run)> {
-        let of_lock = |lock: &'a Seen| lock.status.memory.runs.iter().map(|run| (&lock.status.name[..], run));
+        let of_lock = |lock: &'a Seen| lock.status.history.runs.iter().map(|run| (&lock.status.name[..], run));
         let mut runs: Vec<_> = self.locks.iter().flat_map(of_lock).collect();
         runs.sort_by_key(|(_, run)| (run.began, run.fencing_token));
         runs
@@ -134,9 +135,9 @@ impl<'a> Picture<'a> {
 
 /// The lines of a lock in a picture that begins at `from`. A run whose beginning is not known cannot be shown.
 fn lines(lock: &Seen, from: Duration) -> Vec<Line<'_>> {
-    let memory = &lock.status.memory;
+    let history = &lock.status.history;
     let mut lines: BTreeMap<(String, &str), Vec<Part<'_>>> = BTreeMap::new();
-    for (run, began) in memory.runs.iter().filter_map(|run| Some((run, run.began?))) {
+    for (run, began) in history.runs.iter().filter_map(|run| Some((run, run.began?))) {
         let host = run.owner.host.as_deref().unwrap_or("-");
         let asked = began.saturating_sub(run.waited.unwrap_or_default());
         let ended = run.duration.map_or(began, |duration| began + duration);
@@ -146,7 +147,7 @@ fn lines(lock: &Seen, from: Duration) -> Vec<Line<'_>> {
         ]);
     }
     for parts in lines.values_mut() {
-        parts.extend(memory.forgotten.map(|(to, _)| Part { from, to, mark: Mark::Forgotten, run: None }));
+        parts.extend(history.forgotten.map(|(to, _)| Part { from, to, mark: Mark::Forgotten, run: None }));
         parts.retain(|part| part.to > from && (part.to > part.from || part.mark != Mark::Waited));
     }
     lines.retain(|_, parts| !parts.is_empty());

@@ -62,7 +62,7 @@ fn lock_cells(status: &Status, facts: &Facts, columns: Option<usize>) -> [String
     let fitted = |text: String, part| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / part));
     let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
     let by: Vec<String> = holders.iter().map(|holder| holder.owner.at()).collect();
-    let usual = led(" ", status.memory.usual.map(|usual| format!("({})", first_units(&human(usual), 1))));
+    let usual = led(" ", status.history.usual.map(|usual| format!("({})", first_units(&human(usual), 1))));
     let found = facts.news();
     let news = found.iter().map(|finding| finding.word().to_owned());
     let news = news

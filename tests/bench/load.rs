@@ -68,7 +68,7 @@ fn finish(children: Vec<Child>) {
 
 fn assert_free(redis: &Redis) {
     let locks: Vec<String> =
-        redis.keys_without_the_memory().into_iter().filter(|key| key.starts_with("redlock:")).collect();
+        redis.keys_without_history().into_iter().filter(|key| key.starts_with("redlock:")).collect();
     assert!(locks.is_empty(), "still held: {locks:?}");
 }
 

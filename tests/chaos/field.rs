@@ -395,7 +395,7 @@ impl Field {
             Kind::Cluster(cluster, _) => cluster.0.iter().filter(|one| is_master(one)).collect(),
             Kind::Local(_) => return self.left_locally(),
         };
-        let keys = servers.iter().flat_map(|server| server.keys_without_the_memory());
+        let keys = servers.iter().flat_map(|server| server.keys_without_history());
         keys.filter(|key| key.contains("redlock:") && !outlives(key)).collect()
     }
 

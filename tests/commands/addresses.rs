@@ -50,7 +50,7 @@ fn a_flag_replaces_its_variable_and_an_empty_variable_is_unset() {
         test.run();
         assert!(here.exists(&format!("redlock:{name}")), "{arguments:?} {variables:?}");
     }
-    assert!(elsewhere.keys_without_the_memory().is_empty());
+    assert!(elsewhere.keys_without_history().is_empty());
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
     refuses();
     let here = Redis::on_default_port(&network);
     refuses();
-    assert!(here.keys_without_the_memory().is_empty() && elsewhere.keys_without_the_memory().is_empty());
+    assert!(here.keys_without_history().is_empty() && elsewhere.keys_without_history().is_empty());
     // If the call names the nodes, redlock reports the variable, even with -q, and goes on.
     for name in OTHER_NAMES {
         let said = format!("redlock: ignoring unknown variable {name} (REDLOCK_REDIS?)\n");
@@ -143,7 +143,7 @@ fn what_runs_inside_a_job_on_the_default_address_does_not_say_it_again() {
     let test = call(&network, "run -q backup -- sh -c").arg(script).env("THEIRS", theirs.url());
     let refused = "redlock: unknown variable REDLOCK_URL <any>\n";
     test.stderr(like(format!("{DEFAULT}{refused}"))).run();
-    let has = |redis: &Redis, name: &str| redis.keys_without_the_memory().iter().any(|key| key.contains(name));
+    let has = |redis: &Redis, name: &str| redis.keys_without_history().iter().any(|key| key.contains(name));
     assert!(has(&theirs, "theirs") && !has(&theirs, "inner"));
     assert!(has(&here, "innermost") && !has(&here, "theirs"));
 }

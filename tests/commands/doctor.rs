@@ -89,7 +89,7 @@ fn what_is_well_takes_one_line() {
     });
     redlock(&redis, "doctor -v").stdout(all).run();
     assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 19);
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
     // In a restart these servers forget their leases. The quarantine makes this harmless, so doctor does not warn.
@@ -409,7 +409,7 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
     let url = user(&redis, &["~*", "&*", "+@all", "-scan", "-lrange"]);
     let said = Checkup::of(Test::new(url.as_str()), 0);
     said.says("warn", "scripts", &["lacks scan, lrange: locks work, but status and log show less", "+scan +hget"]);
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn s74_a_token_that_cannot_be_written_is_released() {
         for target in [full().into(), closed()] {
             let test = redlock(&redis, "acquire backup --format").arg(format).stdout_to(target);
             test.fails(74, ["\"backup\"", "released"]).run();
-            assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"], "{format}");
+            assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"], "{format}");
         }
     }
     redlock(&redis, "acquire backup -q").stdout_to(full()).fails(74, ["\"backup\""]).run();

@@ -21,7 +21,7 @@ fn everything_that_belongs_to_the_lease_lasts_as_long() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "10s");
     extend(&redis, "backup", &token).args(["--ttl", "1m"]).run();
-    for key in redis.keys_without_the_memory() {
+    for key in redis.keys_without_history() {
         assert!(redis.pttl(&key) > 50_000, "{key}: {}", redis.pttl(&key));
     }
 }
@@ -39,8 +39,8 @@ fn never_shortens_a_lease() {
 fn never_brings_a_lost_lease_back() {
     let redis = Redis::start();
     let token = lapsed(&redis, "backup");
-    eventually(SOON, "all but the counter has expired", || redis.keys_without_the_memory().len() == 1);
-    let before = redis.keys_without_the_memory();
+    eventually(SOON, "all but the counter has expired", || redis.keys_without_history().len() == 1);
+    let before = redis.keys_without_history();
     extend(&redis, "backup", &token).fails(77, ["\"backup\""]).run();
     let again = acquire(&redis, "gone");
     redis.command(&["DEL", "redlock:gone"]);

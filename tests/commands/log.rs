@@ -327,9 +327,9 @@ fn once_per_period_a_success_turns_others_away() {
     once("--label true -- echo started").run();
     once("--label true -q -E 7 --wait 1m -- echo started").status(7).run();
     assert!(
-        redis.keys_without_the_memory().iter().all(|key| key.ends_with("fence")),
+        redis.keys_without_history().iter().all(|key| key.ends_with("fence")),
         "{:?}",
-        redis.keys_without_the_memory()
+        redis.keys_without_history()
     );
     assert_eq!(results(&redis, "backup").len(), 2, "who was turned away leaves no entry");
     // Later failures do not hide the success.

@@ -38,7 +38,7 @@ fn a_free_lock() {
     assert!(object["mode"].is_null() || object["mode"] == "exclusive", "{object}");
     object["mode"] = Value::Null;
     assert_eq!(object, expected);
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
 }
 
 #[test]

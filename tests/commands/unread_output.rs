@@ -174,23 +174,23 @@ fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_e
     let times = Mutex::new(Vec::new());
     each_kind(|redis, kind| {
         let before = acquire(redis, "backup");
-        let queue = redis.keys_without_the_memory();
+        let queue = redis.keys_without_history();
         let waiter = || redlock(redis, "acquire -v backup --wait");
         let unread = Unread::new(kind);
         let waits = unread.under(waiter().stdout(like("<token>\n")));
-        eventually(SOON, "it waits", || redis.keys_without_the_memory() != queue);
+        eventually(SOON, "it waits", || redis.keys_without_history() != queue);
         std::thread::sleep(ms(300)); // in which it says that it waits
         release(redis, "backup", &before);
         let token = unread.ends(waits).token();
         assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token), "{kind:?}");
         for signal in [Signal::SIGTERM, Signal::SIGINT] {
-            let before = redis.keys_without_the_memory();
+            let before = redis.keys_without_history();
             let unread = Unread::new(kind);
             let mut waits = unread.under(waiter().signal(signal));
-            eventually(SOON, "it waits", || redis.keys_without_the_memory() != before);
+            eventually(SOON, "it waits", || redis.keys_without_history() != before);
             times.lock().unwrap().push(interrupted(&mut waits, signal, kind));
             unread.ends(waits);
-            eventually(SOON, "nothing is left", || redis.keys_without_the_memory() == before);
+            eventually(SOON, "nothing is left", || redis.keys_without_history() == before);
         }
     });
     at_once(&times);
@@ -307,7 +307,7 @@ fn a_token_that_is_not_read_before_its_lease_runs_out_is_a_failure() {
 fn what_is_only_looked_at_can_be_interrupted_while_it_is_printed() {
     each_kind(|redis, kind| {
         acquire(redis, "backup");
-        let before = redis.keys_without_the_memory();
+        let before = redis.keys_without_history();
         for arguments in [&["status", "backup"][..], &["status"], &["status", "--format", "json", "backup"]] {
             let unread = Unread::new(kind);
             let connections = redis.info("total_connections_received");
@@ -320,6 +320,6 @@ fn what_is_only_looked_at_can_be_interrupted_while_it_is_printed() {
             interrupted(&mut call, Signal::SIGTERM, kind);
             unread.ends(call);
         }
-        assert_eq!(redis.keys_without_the_memory(), before, "{kind:?}");
+        assert_eq!(redis.keys_without_history(), before, "{kind:?}");
     });
 }

@@ -12,7 +12,7 @@ fn a_free_lock_is_not_waited_for() {
     redlock(&redis, "wait -q backup --timeout 0").run();
     let object = redlock(&redis, "wait -q backup --format json").json();
     assert_eq!((&object["name"], &object["outcome"]), (&"backup".into(), &"free".into()));
-    assert!(redis.keys_without_the_memory().is_empty(), "{:?}", redis.keys_without_the_memory());
+    assert!(redis.keys_without_history().is_empty(), "{:?}", redis.keys_without_history());
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn ends_when_the_lock_is_released_and_takes_nothing() {
     for waiter in waiters {
         waiter.finish();
     }
-    assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
+    assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn the_lease_is_renewed_until_the_process_ends_and_then_released() {
         eventually(SOON, "the guard has ended", || !alive(guard));
         assert!(!redis.exists(KEY) || finished_at.elapsed() > TTL, "released, and did not run out");
         script.finish();
-        assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
+        assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"]);
     }
 }
 
@@ -439,7 +439,7 @@ fn combinations_that_make_no_sense_are_refused() {
     ] {
         redlock(&redis, format!("acquire backup {arguments}")).status(64).stderr(message([why])).run();
     }
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Scene {
         // The script is a file, and not an argument of `sh -c`: some examples start themselves again by their name.
         self.directory.program("script", &text);
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
-        let left = || self.redis.keys_without_the_memory().iter().any(|key| key.starts_with("redlock:"));
+        let left = || self.redis.keys_without_history().iter().any(|key| key.starts_with("redlock:"));
         let what = format!("left behind by {shell}: {}\n{text}", left());
         // With --while-pid, the lock is released only after the end of the script, so the test waits.
         eventually(SOON, &what, || !left());

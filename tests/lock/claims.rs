@@ -72,11 +72,7 @@ pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) 
 /// The lock's remaining keys, without the counters and the memory.
 #[track_caller]
 fn remains(redis: &Redis) -> Vec<String> {
-    redis
-        .keys_without_the_memory()
-        .into_iter()
-        .filter(|key| !key.ends_with("fence") && !key.ends_with("fences"))
-        .collect()
+    redis.keys_without_history().into_iter().filter(|key| !key.ends_with("fence") && !key.ends_with("fences")).collect()
 }
 
 #[test]
@@ -91,7 +87,7 @@ fn readers_hold_it_together_and_keep_writers_out() {
     // As with flock, the last of -s and -x counts.
     busy(&redis, "-s -x", "shared by 1");
     release(&redis, "backup", &other);
-    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_history());
     let writer = take(&redis, "-s -e");
     busy(&redis, "-x -s", "held by");
     release(&redis, "backup", &writer);
@@ -122,7 +118,7 @@ fn first_come_first_served_and_readers_in_a_row_enter_together() {
     assert!(!behind.has_ended());
     release(&redis, "backup", &written);
     release(&redis, "backup", &behind.finish().token());
-    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_history());
 }
 
 #[test]
@@ -161,7 +157,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
     assert!(waiter["fencing_token"].as_u64() > json["fencing_token"].as_u64());
     redlock(&redis, format!("extend backup --token {third} --ttl 5m")).stderr(message(["extended"])).run();
     redlock(&redis, "release backup --force").stdout(any()).run();
-    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_history());
 }
 
 #[test]
@@ -224,7 +220,7 @@ fn a_lock_in_use_in_another_way_is_a_mistake_of_the_caller() {
             release(&redis, "backup", &token);
         }
     }
-    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_history());
 }
 
 #[test]
@@ -256,7 +252,7 @@ fn others_take_the_mark_for_a_strangers_lock() {
         let next = take(&redis, arguments);
         assert_eq!(count(&redis), 1);
         release(&redis, "backup", &next);
-        assert!(remains(&redis).iter().all(|key| key.contains("member:")), "{:?}", redis.keys_without_the_memory());
+        assert!(remains(&redis).iter().all(|key| key.contains("member:")), "{:?}", redis.keys_without_history());
     }
 }
 
@@ -337,7 +333,7 @@ fn readers_survive_a_restart_of_the_only_server_and_waiters_stay_out() {
         drop((one_input, other_input));
         one.finish();
         other.finish();
-        assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
+        assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_history());
     }
 }
 

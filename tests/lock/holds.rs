@@ -69,7 +69,7 @@ fn the_lock_is_free_with_the_last_hold_whichever_goes_first() {
         // Each release by the plain token ends the newest hold that is left.
         assert_eq!(give_up(&redis, &token), still_held(1), "{first}");
         assert_eq!(give_up(&redis, &token), released(), "{first}");
-        assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
+        assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"]);
     }
 }
 
@@ -126,7 +126,7 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
     assert!(redis.pttl("redlock:backup") > 50_000);
     enter("2m");
     assert!(redis.pttl("redlock:backup") > 110_000);
-    assert!(redis.keys_without_the_memory().iter().all(|key| redis.pttl(key) > 110_000));
+    assert!(redis.keys_without_history().iter().all(|key| redis.pttl(key) > 110_000));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn all_holds_end_with_the_lease() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "4s");
     let hold = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 4s")).token();
-    eventually(SOON, "expired", || redis.keys_without_the_memory() == ["{redlock:backup}:\u{1f}fence"]);
+    eventually(SOON, "expired", || redis.keys_without_history() == ["{redlock:backup}:\u{1f}fence"]);
     for token in [&hold, &token] {
         let release = redlock(&redis, format!("release -q backup --token {token}")).status(77);
         release.stderr(message(["\"backup\" is not held"])).run();

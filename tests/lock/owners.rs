@@ -52,7 +52,7 @@ fn shows_no_harm(redis: &Redis) {
 
 /// The owner record of the lock `backup`: its key and its fields.
 fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
-    let keys = redis.keys_without_the_memory();
+    let keys = redis.keys_without_history();
     let hash = |key: &&String| redis.query::<String>(&["TYPE", key]) == "hash";
     let key = keys.iter().find(hash).expect("an owner record").clone();
     let fields = redis.query(&["HGETALL", &key]);

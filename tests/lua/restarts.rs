@@ -64,7 +64,7 @@ fn an_answer_of_before_the_restart_creates_nothing_behind_it() {
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     assert_eq!(scripts.recreate("t", &before), word("restarted"));
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
             false => drop(test.fails(64, ["\"backup\"", &server.address(), "MOVED"]).run()),
         }
     }
-    assert_eq!(cluster.0.iter().map(Redis::keys_without_the_memory).filter(|keys| !keys.is_empty()).count(), 1);
+    assert_eq!(cluster.0.iter().map(Redis::keys_without_history).filter(|keys| !keys.is_empty()).count(), 1);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn servers_that_are_no_cluster_are_refused() {
     // A server that cannot be reached now may be the right one.
     let url = format!("{url},127.0.0.1:1");
     redlock(&url[..], "acquire backup").fails(69, ["127.0.0.1:1"]).run();
-    assert!(servers.iter().all(|server| server.keys_without_the_memory().is_empty()));
+    assert!(servers.iter().all(|server| server.keys_without_history().is_empty()));
 }
 
 #[test]

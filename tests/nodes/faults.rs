@@ -118,7 +118,7 @@ fn a_stopped_server() {
     redis.pause();
     all_fail(&redis.tcp_url(), &redis.address());
     redis.resume();
-    eventually(SOON, "nothing left", || redis.keys_without_the_memory().is_empty());
+    eventually(SOON, "nothing left", || redis.keys_without_history().is_empty());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_grant_whose_reply_was_lost_is_undone() {
         fails(&proxy.url(), &proxy.address(), arguments);
         eventually(SOON, "undone", || !redis.exists("redlock:backup"));
     }
-    eventually(SOON, "nothing is left", || redis.keys_without_the_memory() == ["{redlock:backup}:\u{1f}fence"]);
+    eventually(SOON, "nothing is left", || redis.keys_without_history() == ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_grant_that_comes_too_late_is_undone() {
     let proxy = Proxy::new(&redis, Mode::Delay(ms(400)));
     teach_scripts(&redis);
     fails(&proxy.url(), &proxy.address(), &["acquire", "--name", "backup"]);
-    eventually(SOON, "granted and undone", || redis.keys_without_the_memory() == ["{redlock:backup}:\u{1f}fence"]);
+    eventually(SOON, "granted and undone", || redis.keys_without_history() == ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]
@@ -284,9 +284,9 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
     redis.resume();
     // The requests from the time of the stop come first: the server takes up the following five requests after them.
     for _ in 0..5 {
-        let _ = redis.keys_without_the_memory();
+        let _ = redis.keys_without_history();
     }
-    assert!(!redis.exists("redlock:backup"), "{:?}", redis.keys_without_the_memory());
+    assert!(!redis.exists("redlock:backup"), "{:?}", redis.keys_without_history());
     release(&redis, "held", &held);
 }
 

@@ -54,7 +54,7 @@ fn a_node_that_was_restarted_is_not_given_the_key_and_has_no_vote() {
     nodes[0].restart();
     let token = acquire(&nodes).token();
     assert!(nodes[1..].iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
-    assert!(nodes[0].keys_without_the_memory().is_empty(), "{:?}", nodes[0].keys_without_the_memory());
+    assert!(nodes[0].keys_without_history().is_empty(), "{:?}", nodes[0].keys_without_history());
     release(&nodes, "backup", &token);
     eventually_on_none(&nodes);
     // Node 1 is dead, and node 0 has no vote after its restart: only the vote of node 2 is left.
@@ -62,7 +62,7 @@ fn a_node_that_was_restarted_is_not_given_the_key_and_has_no_vote() {
     nodes[0].restart();
     acquire(&nodes).status(69).stderr(restarted()).run();
     eventually(SOON, "undone", || !nodes[2].exists(KEY));
-    assert!(nodes[0].keys_without_the_memory().is_empty(), "{:?}", nodes[0].keys_without_the_memory());
+    assert!(nodes[0].keys_without_history().is_empty(), "{:?}", nodes[0].keys_without_history());
     nodes[0].restart_aged(3_600);
     acquire(&nodes).stdout(any()).run();
 }

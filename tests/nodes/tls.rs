@@ -81,7 +81,7 @@ fn what_is_wrong_with_the_servers_certificate_is_told() {
     says("is not signed by the issuer that it names;", "--tls-ca");
     // A wait without a limit ends soon, too.
     redlock(&tls, "run backup --wait -- echo started").fails(78, ["is not signed"]).within(SOON).run();
-    assert!(tls.redis.keys_without_the_memory().is_empty());
+    assert!(tls.redis.keys_without_history().is_empty());
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) enum Stopped {
 
 /// Those that belong to the queue or to a lease.
 fn keys(node: &Redis, name: &str) -> Vec<String> {
-    let mut keys = node.keys_without_the_memory();
+    let mut keys = node.keys_without_history();
     keys.retain(|key| key.contains(name) && !key.ends_with("fence"));
     keys
 }
@@ -148,18 +148,18 @@ fn three_nodes_one_or_all_of_which_may_hang() {
 fn a_wait_that_any_signal_interrupts_leaves_nothing() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let before = redis.keys_without_the_memory();
+    let before = redis.keys_without_history();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
         let mut waiter = redlock(&redis, "run backup --wait -- echo started").interrupted(signal).spawn();
         waiter.stderr_line();
         // SIGWINCH and SIGCONT must not end the wait.
         waiter.send(Signal::SIGWINCH);
         waiter.send(Signal::SIGCONT);
-        eventually(SOON, "it queues", || redis.keys_without_the_memory() != before);
+        eventually(SOON, "it queues", || redis.keys_without_history() != before);
         waiter.send(signal);
         assert_eq!(waiter.wait(SOON), Ended::Signal(signal as i32));
         has_heard_all(&redis);
-        assert_eq!(redis.keys_without_the_memory(), before, "something is left");
+        assert_eq!(redis.keys_without_history(), before, "something is left");
         eventually(SOON, "its keeper has ended", || waiter.others().is_empty());
         waiter.finish();
     }

@@ -23,7 +23,7 @@ fn runs_the_command_says_so_on_standard_error_and_releases() {
     let words: Vec<&str> = finished.stderr.split([' ', ',']).collect();
     let at = words.iter().position(|word| *word == "token").unwrap();
     assert!(words[at + 1].len() >= 22, "the whole token: {}", finished.stderr);
-    assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
+    assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"]);
     let tcp = Redis::with_tcp(&[]);
     let acquired = ACQUIRED.replace("<node>", &tcp.address());
     redlock(tcp.tcp_url().as_str(), "run --name backup -- true").stderr(like(acquired)).run();

@@ -83,7 +83,7 @@ fn where_the_keeper_or_the_lease_to_re_enter_is_lost() {
     send(waiter.keeper(), Signal::SIGKILL);
     waiter.finish();
     release(&redis, "backup", &token);
-    assert!(redis.keys_without_the_memory().iter().all(|key| !key.contains("backup") || key.ends_with("fence")));
+    assert!(redis.keys_without_history().iter().all(|key| !key.contains("backup") || key.ends_with("fence")));
 }
 
 #[test]

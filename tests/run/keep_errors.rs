@@ -100,7 +100,7 @@ fn a_file_that_cannot_be_kept_is_refused_before_the_lock() {
     }
     let test = run(&redis, &directory, "", "true").env("REDLOCK_LOG", "0").status(64);
     test.stderr(message(["--keep-errors needs the log, which is off"])).run();
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn where_proc_does_not_show_the_processes_of_a_job_none_is_started() {
             let test = Test::program(&redis, "unshare").args(&options).args(["sh", "-c", &script]);
             let why = "cannot supervise the job: /proc is not mounted, or belongs to another pid namespace";
             test.arg(env!("CARGO_BIN_EXE_redlock")).status(78).stderr(message([why])).run();
-            assert_eq!(redis.keys_without_the_memory(), [""; 0]);
+            assert_eq!(redis.keys_without_history(), [""; 0]);
         }
     }
 }
@@ -318,7 +318,7 @@ fn a_sandbox_that_refuses_what_supervising_needs_is_reported_before_the_lock_is_
         let test = run(&redis, ["--", "true"]).refusing(call).status(78);
         let why = "\"backup\" did not run: cannot supervise the job: operation not permitted (does a sandbox";
         test.stderr(message([why])).run();
-        assert_eq!(redis.keys_without_the_memory(), [""; 0]);
+        assert_eq!(redis.keys_without_history(), [""; 0]);
     }
 }
 

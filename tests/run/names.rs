@@ -23,7 +23,7 @@ fn queues(redis: &Redis, name: &str) {
 
 #[track_caller]
 fn are_free(redis: &Redis) {
-    assert!(KEYS.iter().all(|key| !redis.exists(key)), "{:?}", redis.keys_without_the_memory());
+    assert!(KEYS.iter().all(|key| !redis.exists(key)), "{:?}", redis.keys_without_history());
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn the_wait_is_for_all_of_them_together() {
 #[track_caller]
 fn are_free_of_waiters(redis: &Redis) {
     assert!(
-        redis.keys_without_the_memory().iter().all(|key| !key.ends_with("queue") && *key != KEYS[0]),
+        redis.keys_without_history().iter().all(|key| !key.ends_with("queue") && *key != KEYS[0]),
         "{:?}",
-        redis.keys_without_the_memory()
+        redis.keys_without_history()
     );
 }
 
@@ -330,5 +330,5 @@ fn what_cannot_be_is_refused() {
     ] {
         redlock(&redis, line).status(64).stderr(message([said])).run();
     }
-    assert_eq!(redis.keys_without_the_memory(), Vec::<String>::new());
+    assert_eq!(redis.keys_without_history(), Vec::<String>::new());
 }

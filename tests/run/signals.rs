@@ -363,14 +363,14 @@ fn a_redlock_that_dies_of_a_signal_that_cannot_be_caught_takes_its_job_with_it()
 fn any_signal_that_ends_a_program_ends_a_waiting_call_and_leaves_nothing() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let before = redis.keys_without_the_memory();
+    let before = redis.keys_without_history();
     for line in ["run -q backup --wait -- true", "acquire -q backup --wait"] {
         for signal in [libc::SIGALRM, libc::SIGPWR, libc::SIGXCPU, libc::SIGPIPE, libc::SIGABRT, libc::SIGRTMIN() + 3] {
             let mut call = redlock(&redis, line).any_end().spawn();
-            eventually(SOON, "it waits", || redis.keys_without_the_memory() != before);
+            eventually(SOON, "it waits", || redis.keys_without_history() != before);
             send_number(call.pid(), signal);
             assert_eq!(call.wait(SOON), Ended::Signal(signal), "{line}");
-            eventually(SOON, "nothing is left", || redis.keys_without_the_memory() == before);
+            eventually(SOON, "nothing is left", || redis.keys_without_history() == before);
         }
     }
 }

@@ -347,7 +347,7 @@ fn signals_of_a_process_are_passed_on_at_a_terminal_too() {
 fn ctrl_c_ends_a_waiter_and_leaves_nothing() {
     let redis = Redis::start();
     let token = crate::support::acquire(&redis, "backup");
-    let before = redis.keys_without_the_memory();
+    let before = redis.keys_without_history();
     let terminal = Terminal::bash(&redis);
     terminal.enters("redlock run --name backup --wait -- echo star''ted");
     terminal.shows("waiting for \"backup\"");
@@ -355,7 +355,7 @@ fn ctrl_c_ends_a_waiter_and_leaves_nothing() {
     terminal.prompts();
     assert_eq!(terminal.status(), 130);
     eventually(SOON, "nothing is left", || terminal.others().is_empty());
-    assert_eq!(redis.keys_without_the_memory(), before);
+    assert_eq!(redis.keys_without_history(), before);
     crate::support::release(&redis, "backup", &token);
 }
 

@@ -258,7 +258,7 @@ fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is
     waiter.says(like("redlock: acquired \"backup\" on <any> after <duration> in line, token <any>"));
     send(keeper, Signal::SIGKILL);
     waiter.finish();
-    assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
+    assert_eq!(redis.keys_without_history(), ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]

@@ -24,11 +24,11 @@ fn a_server_answers_is_paused_killed_and_restarted_empty() {
     redis.pause();
     assert!(alive(redis.pid()));
     redis.resume();
-    assert_eq!(redis.keys_without_the_memory(), ["a"]);
+    assert_eq!(redis.keys_without_history(), ["a"]);
     redis.kill();
     assert!(redis.try_query::<String>(&["PING"]).is_err());
     redis.restart();
-    assert!(redis.keys_without_the_memory().is_empty());
+    assert!(redis.keys_without_history().is_empty());
     assert!(!redis.log().is_empty());
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
-    for key in redis.keys_without_the_memory().iter().filter(|key| key.contains(name) && !key.ends_with("fence")) {
+    for key in redis.keys_without_history().iter().filter(|key| key.contains(name) && !key.ends_with("fence")) {
         redis.command(&["PEXPIRE", key, "1"]);
     }
     eventually(SOON, "run out", || !redis.exists(&format!("redlock:{name}")));
@@ -116,7 +116,7 @@ pub(crate) fn teach_scripts(redis: &Redis) {
     status(redis, "before");
     release(redis, "before", &hold);
     release(redis, "before", &token);
-    for key in redis.keys_without_the_memory().iter().filter(|key| key.contains("before")) {
+    for key in redis.keys_without_history().iter().filter(|key| key.contains("before")) {
         redis.command(&["DEL", key]);
     }
 }

@@ -338,7 +338,7 @@ impl Redis {
 
     /// The names of all keys, sorted, without those of history, which outlive the locks that most tests are about.
     #[track_caller]
-    pub(crate) fn keys_without_the_memory(&self) -> Vec<String> {
+    pub(crate) fn keys_without_history(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
         let of_memory = ["log", "runs", "visits", "tries"].map(|part| format!("\u{1f}{part}"));
         keys.retain(|key| of_memory.iter().all(|part| !key.ends_with(part)));

@@ -23,12 +23,12 @@
 //!   year.
 //! * **Bounds.** The end of a run cuts the log to its `--log N`. A grant leaves room for 20 more, for those that hold
 //!   the lock together, and for tries that are undone. Redlock reads no more of a server's answer than such a log has.
-//! * **Read.** `log.rs::run` → `listing.rs::log` finds the locks → `memory.rs::remember` → `runs.lua` → `run.rs::read`,
-//!   for each run → `memory.rs::merge` → `log.rs` or `picture.rs`. TAKE notes each host's call
+//! * **Read.** `log.rs::run` → `listing.rs::log` finds the locks → `read.rs::histories_of` → `runs.lua` → `run.rs::read`,
+//!   for each run → `read.rs::merge` → `log.rs` or `picture.rs`. TAKE notes each host's call
 //!   (`visits.lua::note_visit`); `visits.rs::merge` combines the nodes' answers.
 
-pub(super) mod memory;
 pub(super) mod newest;
 pub mod periods;
+pub(super) mod read;
 pub(super) mod run;
 pub(super) mod visits;

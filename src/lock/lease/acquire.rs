@@ -50,7 +50,7 @@ impl Lock {
     /// The same register, and what has become of its caller, if the nodes say so soon.
     async fn fate_of(&mut self, by: Box<Newest>) -> Box<Newest> {
         let known = within(Boot::now() + LONG_UNDO_TIMEOUT, self.inspect(View::NEWEST, None)).await;
-        let known = known.and_then(Result::ok).and_then(|status| status.memory.newest);
+        let known = known.and_then(Result::ok).and_then(|status| status.history.newest);
         known.filter(|known| known.number == by.number).map_or(by, Box::new)
     }
 

@@ -116,7 +116,7 @@ impl Lock {
         match answer.outcome {
             Outcome::Extended => NodeReport::Confirmed { until, run },
             Outcome::Gone => {
-                NodeReport::Gone { run, quarantined: !self.locks.quarantine.left(answer.uptime).is_zero() }
+                NodeReport::Lost { run, quarantined: !self.locks.quarantine.left(answer.uptime).is_zero() }
             }
             Outcome::Revoked => NodeReport::Revoked,
             Outcome::Other | Outcome::Higher => NodeReport::Another,

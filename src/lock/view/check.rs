@@ -95,26 +95,26 @@ impl Expected {
 }
 
 impl Facts {
-    /// The facts that the nodes have told. Times are by the clock `now` of the memory.
+    /// The facts that the nodes have told. Times are by the clock `now` of the history.
     pub(crate) fn of(status: &Status, within: Option<Duration>, min_hosts: usize) -> Facts {
-        let memory = &status.memory;
+        let history = &status.history;
         let by_now =
-            |time: Duration, clock: Option<Duration>| (time + memory.now).saturating_sub(clock.unwrap_or(memory.now));
+            |time: Duration, clock: Option<Duration>| (time + history.now).saturating_sub(clock.unwrap_or(history.now));
         let began = |run: &Run| Some(by_now(run.began?, run.now));
         let came = |visit: &Visit| Came { at: by_now(visit.came, Some(visit.now)), is_done: visit.met == Met::Done };
-        let success = memory.last_success.as_ref();
+        let success = history.last_success.as_ref();
         Facts {
-            now: memory.now,
-            expected: memory.expected,
+            now: history.now,
+            expected: history.expected,
             within,
             min_hosts,
-            visits: memory.hosts.iter().flatten().map(came).collect(),
+            visits: history.hosts.iter().flatten().map(came).collect(),
             success: success.and_then(|run| Some((began(run)?, by_now(run.ended?, run.now)))),
-            has_failed: memory.last_run.as_ref().is_some_and(has_failed),
+            has_failed: history.last_run.as_ref().is_some_and(has_failed),
             running: status.running().and_then(began),
-            usual: memory.usual,
+            usual: history.usual,
             closed_until: status.closed_until,
-            is_unknown: status.state == State::Unknown || status.unremembered.is_some(),
+            is_unknown: status.state == State::Unknown || status.history_error.is_some(),
             is_taken: status.state != State::Free,
             is_dead: status.never_expires() || status.holders().iter().any(|holder| holder.not_renewed().is_some()),
             waiting: status.waiting.unwrap_or(0),
@@ -210,7 +210,7 @@ impl Facts {
 impl Status {
     /// The run that goes on, of several the first.
     pub(crate) fn running(&self) -> Option<&Run> {
-        self.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running)
+        self.history.runs.iter().find(|run| run.outcome == RunOutcome::Running)
     }
 }
 

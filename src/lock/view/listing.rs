@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::lock::history::memory::{Memory, RunQuery};
+use crate::lock::history::read::{History, RunQuery};
 use crate::lock::history::run::{Age, Run, RunOutcome};
 use crate::lock::scripts;
 use crate::lock::view::status::{NodeAnswer, State, Status, View, combine};
@@ -40,20 +40,20 @@ pub(crate) struct Unlisted {
     /// The locks, named without a `*`, that no server has ever seen, as far as it remembers.
     pub(crate) unseen: Vec<String>,
     /// The locks that have forgotten runs of the requested time. For each lock: its name, and both values of
-    /// [`Memory::forgotten`].
+    /// [`History::forgotten`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
-    /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`Memory`].
+    /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`History`].
     pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
 }
 
 impl Unlisted {
-    pub(crate) fn add(&mut self, name: &str, memory: &Memory) {
-        let listed = memory.runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
-        self.running.extend((memory.running > listed).then(|| (name.to_owned(), memory.running)));
-        self.unseen.extend(memory.is_unseen.then(|| name.to_owned()));
-        self.forgotten.extend(memory.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));
-        self.started = self.started.take().or_else(|| memory.started.clone());
+    pub(crate) fn add(&mut self, name: &str, history: &History) {
+        let listed = history.runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
+        self.running.extend((history.running > listed).then(|| (name.to_owned(), history.running)));
+        self.unseen.extend(history.is_unseen.then(|| name.to_owned()));
+        self.forgotten.extend(history.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));
+        self.started = self.started.take().or_else(|| history.started.clone());
     }
 }
 
@@ -156,17 +156,17 @@ impl Locks {
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
-            for (key, memory) in zip(page, batch.remember(page, query, false).await?) {
+            for (key, history) in zip(page, batch.histories_of(page, query, false).await?) {
                 let name = &key[selection.prefix.len()..];
-                let memory = match memory {
-                    Ok(memory) => memory,
+                let history = match history {
+                    Ok(history) => history,
                     Err(error) => {
                         unlisted.missing.locks.push(error.about(Some(name)));
                         continue;
                     }
                 };
-                unlisted.add(name, &memory);
-                found.extend(memory.runs.iter().map(|run| Found {
+                unlisted.add(name, &history);
+                found.extend(history.runs.iter().map(|run| Found {
                     age: run.age(),
                     began: (run.began, run.fencing_token),
                     row: row(name, run),
@@ -183,14 +183,14 @@ impl Locks {
         Ok((found.into_iter().map(|found| found.row).collect(), unlisted))
     }
 
-    /// The server that may have forgotten the locks, and the time since its start; see [`Memory`].
+    /// The server that may have forgotten the locks, and the time since its start; see [`History`].
     pub(crate) async fn started(&mut self, prefix: &str) -> Option<(String, Duration)> {
         if self.nodes.are_unused() {
             return None;
         }
         // The prefix alone is no lock, so no server knows a run of it.
-        let known = BatchQuery::of(self).remember(&[prefix], RunQuery::LAST, false).await;
-        known.into_iter().flatten().flatten().find_map(|memory| memory.started)
+        let known = BatchQuery::of(self).histories_of(&[prefix], RunQuery::LAST, false).await;
+        known.into_iter().flatten().flatten().find_map(|history| history.started)
     }
 
     /// The name that is probably meant by `name`, which no server has seen: the name of a lock that remembers runs, or
@@ -213,13 +213,13 @@ impl Locks {
 }
 
 impl Lock {
-    /// The memory of the lock, if no node has ever seen it, as far as the nodes remember; else None.
-    pub(crate) async fn unseen(&mut self) -> Option<Memory> {
+    /// The history of the lock, if no node has ever seen it, as far as the nodes remember; else None.
+    pub(crate) async fn unseen(&mut self) -> Option<History> {
         if self.locks.nodes.are_unused() {
-            return Some(Memory::default());
+            return Some(History::default());
         }
-        let known = BatchQuery::of(&mut self.locks).remember(&[&self.keys.lock], RunQuery::LAST, false).await;
-        known.into_iter().flatten().flatten().find(|memory| memory.is_unseen)
+        let known = BatchQuery::of(&mut self.locks).histories_of(&[&self.keys.lock], RunQuery::LAST, false).await;
+        known.into_iter().flatten().flatten().find(|history| history.is_unseen)
     }
 }
 
@@ -307,7 +307,7 @@ impl BatchQuery<'_> {
             all.push(status.map_err(|error| error.about(Some(name))));
         }
         if let Some(query) = view.runs {
-            self.add_memory(&mut all.iter_mut().flatten().collect::<Vec<_>>(), query).await?;
+            self.add_history(&mut all.iter_mut().flatten().collect::<Vec<_>>(), query).await?;
         }
         Ok(all)
     }
@@ -326,7 +326,7 @@ impl<'a> Selection<'a> {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas
             _ if self.names.contains(&status.name) => true,
-            State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // else gone by now
+            State::Free => free && (status.history.is_known() || status.history_error.is_some()), // else gone by now
             State::Foreign => !self.prefix.is_empty(),
             _ => true,
         }

@@ -1,7 +1,7 @@
 //! Looks at a lock, and combines the answers of the nodes.
 
 use crate::error::{Error, NamedObstacle};
-use crate::lock::history::memory::{Memory, RunQuery};
+use crate::lock::history::read::{History, RunQuery};
 use crate::lock::history::run::KEPT;
 use crate::lock::terms::claim::Claim;
 use crate::lock::terms::holder::{Holder, Leases, Obstacle, date, leases};
@@ -159,12 +159,12 @@ pub(crate) struct Status {
     /// The first waiters; none unless the [`View`] asks for waiters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
-    /// The lock's memory of its runs.
+    /// The lock's history of its runs.
     #[serde(flatten)]
-    pub(crate) memory: Memory,
+    pub(crate) history: History,
     /// The reason why the runs are not known.
     #[serde(skip)]
-    pub(crate) unremembered: Option<Error>,
+    pub(crate) history_error: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
     /// The reason why the state is not known.
@@ -204,12 +204,12 @@ impl Status {
     /// # Errors
     /// The reason why the runs are not known.
     pub(crate) fn with_runs(mut self) -> Result<Status, Error> {
-        self.unremembered.take().map_or(Ok(self), Err)
+        self.history_error.take().map_or(Ok(self), Err)
     }
 
     /// True if no server has ever seen the lock, as far as it remembers.
     pub(crate) fn is_unseen(&self) -> bool {
-        self.state == State::Free && self.memory.is_unseen && self.waiting.unwrap_or(0) == 0
+        self.state == State::Free && self.history.is_unseen && self.waiting.unwrap_or(0) == 0
     }
 
     /// True if the lock is taken without an expiry.
@@ -235,8 +235,8 @@ impl Lock {
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             let hosts = view.runs.filter(|runs| runs.hosts).map(|_| Vec::new());
-            let memory = Memory { hosts, ..Memory::default() };
-            return Ok(Status { nodes, memory, ..Status::unused(&name, &key) });
+            let history = History { hosts, ..History::default() };
+            return Ok(Status { nodes, history, ..Status::unused(&name, &key) });
         }
         let named = named.map(|token| token::split(token).0);
         let call = self.call(&scripts::INSPECT, view.args().with_some("named", named));
@@ -256,26 +256,26 @@ impl Lock {
         let named = |node| Some(NodeAnswer::of(self.locks.nodes.name(node), answers.of(node)?));
         status.nodes = (0..answers.nodes()).filter_map(named).collect();
         if let (Some(query), None) = (view.runs, &status.unanswered) {
-            BatchQuery::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
+            BatchQuery::of(&mut self.locks).add_history(&mut [&mut status], query).await?;
         }
         Ok(status)
     }
 }
 
 impl BatchQuery<'_> {
-    /// Sets the memory of each of these locks. If too few nodes tell a memory, sets `unremembered` instead.
+    /// Sets the history of each of these locks. If too few nodes tell a history, sets `history_error` instead.
     ///
     /// # Errors
-    /// The errors of [`BatchQuery::remember`].
-    pub(super) async fn add_memory(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
+    /// The errors of [`BatchQuery::histories_of`].
+    pub(super) async fn add_history(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
         let keys: Vec<&str> = locks.iter().map(|status| status.key.as_str()).collect();
-        let memories = self.remember(&keys, query, true).await?;
-        for (status, memory) in zip(locks, memories) {
-            match memory {
-                Ok(memory) => status.memory = memory,
-                Err(error) => status.unremembered = Some(error.about(Some(&status.name))),
+        let histories = self.histories_of(&keys, query, true).await?;
+        for (status, history) in zip(locks, histories) {
+            match history {
+                Ok(history) => status.history = history,
+                Err(error) => status.history_error = Some(error.about(Some(&status.name))),
             }
-            if let Some(newest) = &mut status.memory.newest {
+            if let Some(newest) = &mut status.history.newest {
                 newest.look_in_line(status.waiters.as_deref().unwrap_or_default(), status.waiting.unwrap_or(0));
             }
         }
@@ -336,8 +336,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     }
     Status {
         holder_count: if by.as_ref().is_some_and(|by| !by.holders().is_empty()) { count } else { 0 },
-        memory: Memory::default(),
-        unremembered: None,
+        history: History::default(),
+        history_error: None,
         name: name.to_owned(),
         key: key.to_owned(),
         state,

@@ -57,7 +57,7 @@ pub enum NodeReport<T, R> {
     /// The lease exists, and was extended: the node backs it until `until`.
     Confirmed { until: T, run: Option<R> },
     /// The lease is lost, and no other lease is in its way.
-    Gone { run: Option<R>, quarantined: bool },
+    Lost { run: Option<R>, quarantined: bool },
     /// Another holder holds the lock on the node, or a later grant or `release --force` has ended the lease.
     Another,
     /// The lease exists, and was revoked.
@@ -150,7 +150,7 @@ pub fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = None;
                 revoked = true;
             }
-            NodeReport::Gone { run, quarantined } => {
+            NodeReport::Lost { run, quarantined } => {
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn gone(run: Option<u32>, quarantined: bool) -> NodeReport<u32, u32> {
-        NodeReport::Gone { run, quarantined }
+        NodeReport::Lost { run, quarantined }
     }
 
     const HERE: NodeReport<u32, u32> = NodeReport::Confirmed { until: 40, run: Some(1) };

@@ -423,8 +423,8 @@ impl Bounds {
                 overtaken |= slot.counter > state.clients[client].fence;
                 match slot.kind {
                     Kind::Confirmed => NodeReport::Confirmed { until: at(self.ttl[client]) - age, run },
-                    Kind::Gone => NodeReport::Gone { run, quarantined: false },
-                    Kind::GoneQuarantined => NodeReport::Gone { run, quarantined: true },
+                    Kind::Gone => NodeReport::Lost { run, quarantined: false },
+                    Kind::GoneQuarantined => NodeReport::Lost { run, quarantined: true },
                     Kind::Another => NodeReport::Another,
                     _ => NodeReport::Silent,
                 }
@@ -441,7 +441,7 @@ impl Bounds {
             Without::CounterInScript => judgement.lost |= overtaken,
             _ => {}
         }
-        let not_ours = |said: &&NodeReport<i8, u8>| matches!(said, NodeReport::Gone { .. } | NodeReport::Another);
+        let not_ours = |said: &&NodeReport<i8, u8>| matches!(said, NodeReport::Lost { .. } | NodeReport::Another);
         let refused = said.iter().filter(not_ours).count();
         if state.rest.restarts == self.restarts && refused > self.nodes - self.quorum() && !judgement.lost {
             state.wrong = Some("a client goes on with a lease that no quorum can have");

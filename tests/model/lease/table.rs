@@ -44,7 +44,7 @@ pub(super) fn judge_without(
                 node.until = None;
             }
             NodeReport::Revoked => node.until = None,
-            NodeReport::Gone { run, quarantined } => {
+            NodeReport::Lost { run, quarantined } => {
                 let passed_at = |moment| node.until.is_none_or(|until| until <= moment);
                 let passed = passed_at(if is(Without::PassedByNow) { round.sent } else { round.now });
                 let same = run == node.run;

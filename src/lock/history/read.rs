@@ -45,7 +45,7 @@ pub(crate) struct RunQuery {
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Memory {
+pub(crate) struct History {
     /// The last run that has ended, the last that succeeded, and the last that failed.
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
@@ -97,7 +97,7 @@ pub(crate) struct Counts {
 }
 
 #[derive(Clone, Debug, Default)]
-struct NodeMemory {
+struct NodeHistory {
     runs: Vec<Run>,
     running: u64,
     /// The last success and the last failure.
@@ -137,8 +137,8 @@ impl RunQuery {
     }
 }
 
-impl FromReply for NodeMemory {
-    fn from_reply(reply: &Reply) -> Option<NodeMemory> {
+impl FromReply for NodeHistory {
+    fn from_reply(reply: &Reply) -> Option<NodeHistory> {
         let now = reply.get("clock").as_time();
         let going: Vec<&str> = reply.get("going").items().iter().filter_map(Reply::as_text).collect();
         let read = |text: &Reply| Run::read(text.as_text().unwrap_or_default(), &going, now);
@@ -154,7 +154,7 @@ impl FromReply for NodeMemory {
         if let Some(newest) = &mut newest {
             newest.judge(&runs, &visits, oldest.as_ref().is_none_or(|(run, _)| newest.came_after(run)));
         }
-        Some(NodeMemory {
+        Some(NodeHistory {
             visits,
             newest,
             is_unseen: count("counters") == Some(0),
@@ -170,13 +170,13 @@ impl FromReply for NodeMemory {
     }
 }
 
-impl Memory {
+impl History {
     pub(in crate::lock) fn is_known(&self) -> bool {
         self.last.is_some() || !self.runs.is_empty()
     }
 
     /// The combined history of the nodes that have answered. `needed`: the number of nodes in a quorum.
-    fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
+    fn of(nodes: &[Option<NodeHistory>], needed: usize, query: RunQuery) -> History {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
         let mut runs = merge(&all, needed);
@@ -208,7 +208,7 @@ impl Memory {
         let oldest = known()
             .map(|node| node.oldest.as_ref().filter(is_late).and_then(|(run, kept)| Some((run.last_known()?, *kept))));
         let now = middle(known().filter_map(|node| node.now).collect(), nodes.len()).unwrap_or_default();
-        Memory {
+        History {
             newest: Newest::largest_of(known().filter_map(|node| node.newest.clone())),
             is_unseen: known().all(|node| node.is_unseen),
             now,
@@ -239,30 +239,30 @@ impl BatchQuery<'_> {
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.
-    pub(in crate::lock) async fn remember(
+    pub(in crate::lock) async fn histories_of(
         &mut self,
         keys: &[&str],
         query: RunQuery,
         is_looked_at: bool,
-    ) -> Result<Vec<Result<Memory, Error>>, Error> {
+    ) -> Result<Vec<Result<History, Error>>, Error> {
         let args = Args::default()
             .with("most", query.each(self.locks.nodes.len()))
             .flag("hosts", query.hosts)
             .flag("newest", query.newest)
             .flag("looked", is_looked_at);
         let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::RUNS, args.clone())).collect();
-        let answers = self.ask_page::<NodeMemory>(&calls).await?;
+        let answers = self.ask_page::<NodeHistory>(&calls).await?;
         let needed = self.locks.quorum();
-        let together = |nodes: Vec<Option<NodeMemory>>| {
+        let together = |nodes: Vec<Option<NodeHistory>>| {
             let started = first_started(&nodes).map(|(node, uptime)| (self.locks.nodes.name(node), uptime));
-            Memory { started, ..Memory::of(&nodes, needed, query) }
+            History { started, ..History::of(&nodes, needed, query) }
         };
         Ok(answers.into_iter().map(|nodes| nodes.map(together)).collect())
     }
 }
 
 /// The node that was started first, and its uptime, if the history has the field `started`.
-fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
+fn first_started(nodes: &[Option<NodeHistory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
     first.filter(|(_, uptime)| *uptime < NEW)
@@ -277,7 +277,7 @@ fn expected(text: Option<&str>) -> Option<Expected> {
 
 /// What most nodes say of P and D (of as many, the rarer success), and the earliest call that any node knows: a node that
 /// has forgotten everything begins anew. Times are by the clock `now`.
-fn agreed_expected<'a>(nodes: impl Iterator<Item = &'a NodeMemory>, now: Duration) -> Option<Expected> {
+fn agreed_expected<'a>(nodes: impl Iterator<Item = &'a NodeHistory>, now: Duration) -> Option<Expected> {
     let known = nodes.filter_map(|node| Some((node.expected?, node.now?)));
     let known: Vec<Expected> = known
         .map(|(expected, clock)| Expected { first: (expected.first + now).saturating_sub(clock), ..expected })
@@ -396,8 +396,8 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
-        let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
-        let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
+        let node = |running| Some(NodeHistory { running, ..NodeHistory::default() });
+        let running = |nodes: &[Option<NodeHistory>]| History::of(nodes, 2, RunQuery::LAST).running;
         // A single node does not suffice: it may not have heard of the run's end.
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
@@ -407,18 +407,18 @@ mod tests {
     #[test]
     fn of_several_nodes_the_earliest_call_and_what_most_say_of_it_count() {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let node = |period, first, clock: u64| NodeMemory {
+        let node = |period, first, clock: u64| NodeHistory {
             expected: expected(Some(&format!("{period} {period} {}", hours(first).as_millis()))),
             now: Some(hours(clock)),
-            ..NodeMemory::default()
+            ..NodeHistory::default()
         };
-        let agreed = |nodes: &[NodeMemory]| {
+        let agreed = |nodes: &[NodeHistory]| {
             agreed_expected(nodes.iter(), hours(1000)).map(|of| (of.period.as_millis(), of.first.as_secs() / 3600))
         };
         // The second node's clock is ahead; the third has begun anew, with another period.
         assert_eq!(agreed(&[node(7, 300, 1000), node(7, 310, 1020), node(9, 900, 1000)]), Some((7, 290)));
         assert_eq!(agreed(&[node(7, 300, 1000), node(9, 200, 1000)]), Some((9, 200)));
-        assert_eq!(agreed(&[NodeMemory::default()]), None);
+        assert_eq!(agreed(&[NodeHistory::default()]), None);
         for text in ["", "7", "7 7", "7 7 x", "-1 7 7"] {
             assert_eq!(expected(Some(text)), None, "{text}");
         }
@@ -426,8 +426,8 @@ mod tests {
 
     #[test]
     fn counts_are_reported_if_all_nodes_have_answered() {
-        let node = |succeeded| NodeMemory { counts: Counts { succeeded, failed: 1 }, ..NodeMemory::default() };
-        let counts = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).counts;
+        let node = |succeeded| NodeHistory { counts: Counts { succeeded, failed: 1 }, ..NodeHistory::default() };
+        let counts = |nodes: &[Option<NodeHistory>]| History::of(nodes, 2, RunQuery::LAST).counts;
         let all = [Some(node(3)), Some(node(5)), Some(node(4))];
         assert_eq!(counts(&all), Some(Counts { succeeded: 5, failed: 1 }));
         assert_eq!(counts(&[Some(node(3)), None, Some(node(4))]), None);
