@@ -158,7 +158,9 @@ impl Lock {
         }
         let is_meant = |holder: &&Holder| one.as_ref().is_none_or(|token| holder.token == *token);
         let holders: Vec<Holder> = status.holders().iter().filter(is_meant).cloned().collect();
-        if holders.iter().all(Holder::cannot_be_stopped) {
+        // Of very many holders only the first are known: all are asked.
+        let is_known = one.is_some() || !status.is_cut();
+        if is_known && holders.iter().all(Holder::cannot_be_stopped) {
             let (count, next) = (holders.len() as u64, None);
             let by = match holders.is_empty() {
                 true => status.held().by,
