@@ -65,6 +65,11 @@ fn began(run: &Value) -> String {
     text(run, "began_at").get(..19).map_or("-".to_owned(), |time| time.replace('T', " ") + " +0000")
 }
 
+/// `2026-11-29 01:28:24`: the zone is in the title of the page.
+fn without_zone(run: &Value) -> String {
+    began(run).trim_end_matches(" +0000").to_owned()
+}
+
 fn differs(what: &str, runs: Vec<String>, shown: Vec<String>) -> Vec<String> {
     let count = |runs: &[String], run: &String| runs.iter().filter(|one| *one == run).count();
     let only = |one: &[String], other: &[String], word: &str| -> Vec<String> {
@@ -88,24 +93,25 @@ fn lines(reported: &[Value], log: &str) -> Vec<String> {
 /// The table of the page has the same runs, and the picture has a bar or a cross for each.
 fn rows(reported: &[Value], page: &str) -> Vec<String> {
     let row = Regex::new(
-        r#"<tr><td>([^<]*)<td>([^<]*)<td>([^<]*)<td>[^<]*<td>[^<]*<td( class="f")?>(?:✗ )?(?:slot \d+, )?([^<]*)<td>([^<\n]*)"#,
+        r#"<tr><td>([^<]*)<td>([^<]*)<td>([^<]*)<td>[^<]*<td>[^<]*<td( class="f")?>(?:✗ )?(?:slot \d+, )?([^<\n]*)"#,
     )
     .unwrap();
-    let shown = row.captures_iter(page).map(|row| {
-        format!("{} {} {} {} {} {}", &row[1], &row[2], &row[3] == "-", row.get(4).is_some(), &row[5], &row[6])
-    });
+    let shown = row
+        .captures_iter(page)
+        .map(|row| format!("{} {} {} {} {}", &row[1], &row[2], &row[3] == "-", row.get(4).is_some(), &row[5]));
     let runs = reported.iter().map(|run| {
-        let (name, fence) = (text(run, "name"), &run["fencing_token"]);
-        format!("{} {name} {} {} {} {fence}", began(run), run["duration_ms"].is_null(), went_wrong(run), result(run))
+        let (name, began) = (text(run, "name"), without_zone(run));
+        format!("{began} {name} {} {} {}", run["duration_ms"].is_null(), went_wrong(run), result(run))
     });
     let untrue = differs("the page", runs.collect(), shown.collect());
-    let bar = Regex::new(r#"<g class="(.)"><title>[^<]*: (?:slot \d+, )?([^<:]*?), (\S+ \S+ \S+), lasted (\S+?), [^<]*fencing token (\S+?)</title>(<rect)?"#).unwrap();
-    let drawn = bar
-        .captures_iter(page)
-        .map(|bar| format!("{} {} {} {} {}", &bar[1], &bar[2], &bar[3], bar.get(6).is_some(), &bar[5]));
+    let bar =
+        Regex::new(r#"<g class="(.)"><title>[^<]*: (?:slot \d+, )?([^<:]*?), (\S+ \S+), lasted [^<]*</title>(<rect)?"#)
+            .unwrap();
+    let drawn =
+        bar.captures_iter(page).map(|bar| format!("{} {} {} {}", &bar[1], &bar[2], &bar[3], bar.get(4).is_some()));
     let runs = reported.iter().map(|run| {
         let class = if went_wrong(run) { "f" } else { "r" };
-        format!("{class} {} {} {} {}", result(run), began(run), !run["duration_ms"].is_null(), run["fencing_token"])
+        format!("{class} {} {} {}", result(run), without_zone(run), !run["duration_ms"].is_null())
     });
     [untrue, differs("the picture", runs.collect(), drawn.collect())].concat()
 }
@@ -196,10 +202,11 @@ mod tests {
     }
 
     const LOG: &str = "2026-11-29 01:28:24 +0000  a  0s  root@vm (x)  exit 0\n2026-11-29 01:28:25 +0000  a  -   root@vm      lease ran out\n";
-    const PAGE: &str = "<g class=\"r\"><title>root@vm (x): exit 0, 2026-11-29 01:28:24 +0000, lasted 0s, waited 0s, fencing token 7</title><rect/>
-<g class=\"f\"><title>root@vm: lease ran out, 2026-11-29 01:28:25 +0000, lasted -, waited 0s, fencing token 7</title><text>
-<tr><td>2026-11-29 01:28:24 +0000<td>a<td>0s<td>0s<td>root@vm (x)<td>exit 0<td>7
-<tr><td>2026-11-29 01:28:25 +0000<td>a<td>-<td>0s<td>root@vm<td class=\"f\">✗ lease ran out<td>7\n";
+    const PAGE: &str =
+        "<g class=\"r\"><title>root@vm (x): exit 0, 2026-11-29 01:28:24, lasted 0s, waited 0s</title><rect/>
+<g class=\"f\"><title>root@vm: lease ran out, 2026-11-29 01:28:25, lasted -, waited 0s</title><text>
+<tr><td>2026-11-29 01:28:24<td>a<td>0s<td>0s<td>root@vm (x)<td>exit 0
+<tr><td>2026-11-29 01:28:25<td>a<td>-<td>0s<td>root@vm<td class=\"f\">✗ lease ran out\n";
     const CHART: &str = "a  vm      █✗\n           |03:00\n";
     const TABLE: &str = "NAME  STATE\na     free   -  lease ran out, 1s ago\n";
 
