@@ -56,7 +56,8 @@ pub(crate) fn run(args: &CheckArgs, common: &Common) -> anyhow::Result<Exit> {
 pub(super) struct Judged {
     is_json: bool,
     pub(super) verdicts: Vec<Verdict>,
-    /// The verdicts that count only if the state of their lock is known: nodes that are away may know better.
+    /// The verdicts on locks whose state is not known (indices): they do not count, since nodes that are away may know
+    /// better.
     unsure: Vec<usize>,
     /// The exit of the first lock of which nothing is known.
     unknown: Option<Exit>,

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &StopArgs, common: &Common) -> anyhow::Result<Exit> {
             stopped = lock.stop(args.token.as_deref(), args.closes, &mut news) => stopped,
         }
     });
-    // The wait did not come to its end, but what was done stands.
+    // The wait was cut short, but what was done stands.
     if stopped.is_err() {
         standing.iter().for_each(|line| say(line));
     }

@@ -60,7 +60,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Shows a page, or the reason why there is none.
+/// Shows a page, or why there is none.
 fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Option<&Screen>) -> Result<(), Error> {
     let now = local_date(unix_time()).unwrap_or_default();
     match (screen, page) {
@@ -78,7 +78,6 @@ fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Op
     }
 }
 
-/// Stops this process until it is continued.
 fn stop() {
     let _ = raise(Signal::SIGSTOP);
 }

@@ -16,7 +16,7 @@ const NAMES: usize = 5;
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The abilities of standard output.
+/// What standard output can show.
 struct Medium {
     columns: usize,
     has_colors: bool,

@@ -70,8 +70,8 @@ pub(super) fn in_order(verdicts: &[Verdict]) -> Option<String> {
     }
 }
 
-/// The line of a plugin, with how often there is each finding. `nothing`: of what nothing is known; `away`: the nodes that
-/// have not answered.
+/// The line of a monitoring plugin, with the number of each finding. `nothing`: lines that say of what nothing is known.
+/// `away`: the nodes that have not answered.
 pub(crate) fn check_nagios(word: &str, verdicts: &[Verdict], nothing: &[String], away: Option<&str>) -> String {
     let lines = verdicts.iter().flat_map(|verdict| &verdict.lines).chain(nothing);
     let mut lines: Vec<String> = lines.map(|line| escaped(line, LINE)).collect();
@@ -82,7 +82,7 @@ pub(crate) fn check_nagios(word: &str, verdicts: &[Verdict], nothing: &[String],
     nagios(word, &lines.join("; "), &data)
 }
 
-/// A finding in words: what is known, and the next step.
+/// What is known, and the next step.
 fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
     let name = shell_word(&status.name);
     let pid = |run: &Run| run.owner.pid.map(|pid| format!("pid {pid}"));

@@ -14,7 +14,7 @@ pub(super) const EMPTY: &str = "-";
 /// The character between cells. No cell contains it, since other users' text is escaped.
 const BETWEEN: &str = "\u{1f}";
 
-/// A line of a list: its cells, or its object in JSON. A row is only a text, since there may be very many lines.
+/// A line of a list: its cells, or its object in JSON, as one text, since there may be very many lines.
 #[derive(Debug)]
 pub(crate) struct Row(Box<str>);
 
@@ -27,7 +27,7 @@ impl Row {
         Row(cells.join(BETWEEN).into())
     }
 
-    /// The line of JSON. The row must be an object.
+    /// The row must be an object.
     pub(super) fn json(&self) -> &str {
         &self.0
     }
@@ -37,7 +37,6 @@ impl Row {
     }
 }
 
-/// A line of JSON.
 pub(super) fn json(of: &impl Serialize) -> String {
     value(of) + "\n"
 }
@@ -48,7 +47,6 @@ pub(super) fn object(fields: &[(&str, String)]) -> String {
     format!("{{{}}}\n", fields.join(","))
 }
 
-/// A value in JSON.
 pub(super) fn value(of: impl Serialize) -> String {
     // Serializing never fails for redlock's types.
     unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())

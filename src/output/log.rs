@@ -30,12 +30,11 @@ pub(super) fn lines_of(errors: &str) -> impl Iterator<Item = String> {
     errors.lines().map(|line| escaped(&line.replace('\t', "    "), LINE))
 }
 
-/// These lines below a line of redlock's.
+/// These lines, to stand below a line of redlock's own.
 pub(super) fn indented(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| format!("\n    {line}")).collect()
 }
 
-/// The last line of the job's standard error, if it is known.
 pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }
@@ -70,7 +69,7 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
 }
 
 /// The end of a message if no run is known: `; web-3:6379 was started 5m ago`. A server that has just been started may
-/// have forgotten runs. Empty if there is no such server.
+/// have lost runs. Empty if there is no such server.
 pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
     started.as_ref().map_or_else(String::new, |(node, time)| format!("; {node} was started {} ago", seconds(*time)))
 }

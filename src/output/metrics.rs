@@ -11,7 +11,7 @@ type Values = Option<Vec<(String, f64)>>;
 /// A metric: its name, its meaning, its values.
 type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
-/// Every metric: a counter if its name ends in `_total`, else a gauge.
+/// A metric is a counter if its name ends in `_total`, else a gauge.
 const METRICS: [Metric; 17] = [
     ("held", "1 if the lock is held, or reserved for the next in line; 0 if it is free.", |of| {
         one(if matches!(known(of)?.state, State::Free | State::Closed) { 0.0 } else { 1.0 })
@@ -31,8 +31,8 @@ const METRICS: [Metric; 17] = [
         one(last(of).filter(|run| run.outcome == RunOutcome::Exited)?.status?.into())
     }),
     ("last_run_success", "1 if the last run exited with status 0, 0 if it ended in another way.", |of| {
-        let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
-        one(if last(of).filter(is_told)?.succeeded() { 1.0 } else { 0.0 })
+        let is_reported = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
+        one(if last(of).filter(is_reported)?.succeeded() { 1.0 } else { 0.0 })
     }),
     ("last_success_timestamp_seconds", "When the last successful run ended.", |of| {
         seconds(of.history.last_success.as_ref()?.ended)

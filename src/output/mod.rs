@@ -48,7 +48,6 @@ pub(crate) fn line(message: &str) -> String {
     format!("redlock: {}", printable(message, LINE))
 }
 
-/// Prints a message to standard error.
 pub(crate) fn say(message: &str) {
     streams::say(&line(message));
 }
@@ -69,7 +68,7 @@ pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> 
     format!("acquired {:?} on {}{waited}{share}", lock.name, lock.where_it_holds(lease))
 }
 
-/// The warning that an older deployment may come after a newer one; None if no server has forgotten a number.
+/// The warning that an older deployment may come after a newer one; None if no server may have lost a number.
 pub(crate) fn may_have_forgotten(lock: &Lock, lease: &Lease) -> Option<String> {
     let (name, up) = (&lock.name, human(lease.fresh?));
     Some(format!("{name:?}: a server was started {up} ago, and may have forgotten a larger number of --newest"))
@@ -82,7 +81,7 @@ fn not_written(error: &std::io::Error) -> Error {
 /// Writes text to standard output.
 ///
 /// # Errors
-/// [`Error::Interrupted`] when the reader of a pipe is gone (`| head`); [`Error::Output`] when writing fails for
+/// [`Error::Interrupted`] when the reader has closed the pipe (`| head`); [`Error::Output`] when writing fails for
 /// another reason, or SIGPIPE was ignored at start.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
     show_all([text])
@@ -107,7 +106,7 @@ fn ms(time: Duration) -> u64 {
 /// Writes a result, and waits for the reader of a full pipe.
 ///
 /// # Errors
-/// [`Error::Output`] when the result cannot be written: standard output is closed, or its reader has gone.
+/// [`Error::Output`] when the result cannot be written: standard output is closed, or its reader has closed the pipe.
 pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_when_read(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
@@ -123,7 +122,6 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
     )
 }
 
-/// A new lease as a JSON object.
 pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String {
     object(&[
         ("name", value(&lock.name)),
@@ -247,7 +245,6 @@ fn state(status: &Status) -> String {
     }
 }
 
-/// The state of a lock, as JSON or as text.
 pub(crate) fn status(status: &Status, is_json: bool) -> String {
     if is_json { json(status) } else { status_text(status) }
 }
@@ -333,8 +330,8 @@ fn holder_rows(name: &str, holder: &Holder, usual: Option<Duration>) -> [(&'stat
     ]
 }
 
-/// A note that nothing renews the lease, or that the renewal is late. None if the lease is revoked, or if it is renewed
-/// in time. None if the lease never expires, or if its renewal or its end is not known.
+/// A note that nothing renews the lease, or that the renewal is late. None if the lease is revoked, is renewed in time,
+/// or never expires, or if its renewal or its end is not known.
 fn lease_news(holder: &Holder) -> Option<String> {
     let is_by_hand = holder.revoked.is_none() && holder.renewal?.is_zero() && holder.lease.is_some();
     let late = || Some(format!("not renewed for {}", human(holder.not_renewed()?)));

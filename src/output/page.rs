@@ -1,5 +1,5 @@
-//! A page of HTML that shows runs, and needs no other file. The page has a picture (SVG), and below the picture a table
-//! of the same runs, for screen readers. Every text of other users goes through [`text`].
+//! A page of HTML that shows runs, and needs no other file. It has a picture (SVG), and below that a table of the same
+//! runs, for screen readers. Every text of other users goes through [`text`].
 
 use super::check::{Verdict, in_order};
 use super::form::Row;

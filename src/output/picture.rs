@@ -23,7 +23,7 @@ impl Seen {
         self.facts.is_expected() || !self.status.history.runs.is_empty()
     }
 
-    /// What stands in place of runs, after a cross if the lock is overdue; and whether it is.
+    /// What is shown in place of runs, after a cross if the lock is overdue; and whether it is.
     pub(super) fn absence(&self, cross: char) -> (String, bool) {
         let is_overdue = self.facts.news().iter().any(|finding| matches!(finding, Finding::Overdue { .. }));
         let success =
@@ -45,7 +45,6 @@ pub(crate) struct Picture<'a> {
 /// A lock that ran or is expected, a host, and its parts. A lock that has not run has one line, without parts.
 pub(super) type Line<'a> = (&'a Seen, &'a str, Vec<Part<'a>>);
 
-/// A part of a line, from one time to another.
 pub(super) struct Part<'a> {
     pub(super) from: Duration,
     pub(super) to: Duration,

@@ -80,7 +80,7 @@ fn waiting(now: &Status) -> String {
     now.waiting.filter(|&waiting| waiting > 0).map_or_else(String::new, |waiting| format!(", {waiting} wait"))
 }
 
-/// Who has the lock now, and how many wait: `web-2 has it now, 27 wait (to keep it closed: …)`.
+/// Who holds the lock now, and how many wait: `web-2 has it now, 27 wait (to keep it closed: …)`.
 fn what_now(name: &str, now: &Status, can_close: bool) -> String {
     let verb = if now.holder_count > 1 { "have" } else { "has" };
     let (who, can_close) = match (now.closed_until, now.holders()) {

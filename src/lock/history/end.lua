@@ -27,7 +27,7 @@ end
 local function end_run(token, ending, at, text)
   if not at then at, text = find_run(token) end
   if ending.o == 'lost' then
-    -- A success of this token is none any more. (The log may have lost the run: tests/model/once.rs.)
+    -- The success of this token no longer counts. (The log may have lost the run: tests/model/once.rs.)
     for _, field in ipairs({'success', 'once'}) do
       if is_of(redis.call('HGET', RUNS, field), token) then redis.call('HDEL', RUNS, field) end
     end

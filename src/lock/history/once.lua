@@ -26,7 +26,7 @@ end
 
 local function tried_enough()
   if not ARG.tries then return nil end
-  -- The script may have undone an earlier try of the caller, which counts for nothing.
+  -- The script may have undone an earlier try of the caller, which then does not count.
   if ARG.earlier then tries = redis.call('ZRANGE', BASE .. 'tries', 0, -1, 'WITHSCORES') end
   local count, first, last = 0, nil, nil
   for i = 2, #tries, 2 do

@@ -24,8 +24,8 @@ end
 fields.newest = ARG.newest and redis.pcall('GET', BASE .. 'newest')
 if type(fields.newest) ~= 'string' then fields.newest = nil end
 fields.visits = (ARG.hosts or fields.newest) and redis.call('ZRANGE', BASE .. 'visits', -100, -1, 'WITHSCORES')
--- A server that knows no run of this lock may have forgotten all runs in a restart. The answer then has `node`, with
--- the server's uptime.
+-- A server that knows no run of this lock may have lost all runs in a restart. The answer then has `node`, with the
+-- server's uptime.
 if not (fields.texts[1] or fields.success or fields.failure) then
   fields.node, fields.counters = node(), redis.call('EXISTS', F, S)
 end

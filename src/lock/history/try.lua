@@ -1,5 +1,5 @@
--- Counts the run of a lease for --tries, before its command starts. A late copy of the request does no harm: the node
--- counts only a lease that it has.
+-- Counts the run of a lease for --tries, before its command starts. A late copy of the request does no harm, because
+-- the node counts only a lease that it has.
 -- ARG: token
 -- Answers: counted, gone (node: uptime and run_id, see keys.lua), other (holders)
 -- Cost: 7 calls.

@@ -12,7 +12,6 @@ use crate::lock::{Lock, Newest, scripts};
 use crate::redis::{Answers, Reply};
 use std::collections::BTreeSet;
 
-/// The result of ending others' leases.
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,

@@ -14,24 +14,23 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The word that stands for the tokens of all holders.
+/// `--token all`: all holders.
 const ALL: &str = "all";
 /// The pause between two looks at leases whose jobs were asked to stop.
 const LOOKS: Duration = Duration::from_millis(100);
 /// How long to wait for the waiter that was called: as long as the lock is kept for it.
 const CALLED: Duration = Duration::from_secs(1);
 
-/// What has been done, and stands although the caller may not wait for the rest.
+/// What has been done, and stands even if the caller does not wait for the rest.
 #[derive(Debug)]
 pub(crate) enum StopNews<'a> {
     /// The lock is being closed for this time.
     Closing(Duration),
     Closed(Duration),
-    /// These holders were asked to stop their jobs; they are over after this time at the latest.
+    /// These holders were asked to stop their jobs; their leases end after this time at the latest.
     Asked(&'a [Holder], Option<Duration>),
 }
 
-/// The result of stopping the jobs of a lock.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     /// The holders whose jobs are over.
@@ -40,7 +39,6 @@ pub(crate) struct Stopped {
     /// whose host is cut off, may still run.
     pub(crate) ran_out: Vec<Holder>,
     pub(crate) took: Duration,
-    /// The lock as it is now.
     pub(crate) now: Status,
 }
 
@@ -66,8 +64,8 @@ struct Pending {
 
 impl Lock {
     /// Asks the holders to stop their jobs, and waits until the jobs are over. `token`: the beginning of one holder's
-    /// token, or [`ALL`]; None: the only holder. `closes`: first closes the lock for this time.
-    /// Zero opens it, and asks nobody to stop.
+    /// token, or [`ALL`]; None: the only holder. `closes`: first closes the lock for this time; zero opens it, and asks
+    /// nobody to stop.
     ///
     /// # Errors
     /// [`Error::Usage`] if it is not clear who is meant; [`Error::NotOurs`] if no holder has this token;
@@ -88,7 +86,7 @@ impl Lock {
             news(StopNews::Closing(time));
             let takes = self.close(time).await?;
             news(StopNews::Closed(time));
-            // Before the lock was closed, another may have taken it, or part of the nodes.
+            // Another may have taken the lock, or a part of the nodes, before it was closed.
             let status = self.settled(takes).await?;
             plan = self.plan(token, status).await;
         }
@@ -124,8 +122,8 @@ impl Lock {
         }
     }
 
-    /// The lock as it is now. A waiter that was called takes the lock within a moment, and so does a client whose take is
-    /// under way (`takes`).
+    /// The lock once no take is under way. A waiter that was called takes the lock within a moment, and so may a client
+    /// whose take began before (`takes`).
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -171,8 +169,7 @@ impl Lock {
         Ok(Plan { status, holders, token: one })
     }
 
-    /// Waits until no lease that was revoked is left. A lease that is away before its time was released, so its job is
-    /// over.
+    /// Waits until all revoked leases have ended. A lease that ends before its time was released, so its job is over.
     async fn until_over(
         &mut self,
         mut pending: Vec<Pending>,
@@ -201,8 +198,8 @@ impl Lock {
                 }
             }
             let is_left = |one: &Pending| status.holders().iter().any(|holder| holder.token == one.holder.token);
-            let (left, gone): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_left);
-            for Pending { holder, until } in gone {
+            let (left, ended): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_left);
+            for Pending { holder, until } in ended {
                 let ends = if until.passed() { &mut ran_out } else { &mut over };
                 ends.push(holder);
             }

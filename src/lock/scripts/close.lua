@@ -1,7 +1,7 @@
 -- Closes the lock: until it opens, take.lua grants nothing. Leases, the line and reservations stay as they are.
 -- ARG: ttl (ms until the lock opens by itself; nil: opens it now, and calls the next waiter), by (user@host of the
 --      caller)
--- Answers: done (held: given if somebody has a lease here)
+-- Answers: done (held: given if somebody holds a lease here)
 -- Cost: 3 calls.
 -- include line
 local CLOSED = BASE .. 'closed'

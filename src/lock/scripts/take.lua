@@ -90,8 +90,8 @@ if not is_plain or redis.call('EXISTS', R, Q, S, CLOSED) > 0 then
     return fields
   end
 
-  -- The answer of a call that gets no lease. If this request has undone a granted try of the caller, first the next
-  -- waiter is called.
+  -- The answer of a call that gets no lease. If this request has undone a granted try of the caller, the next waiter
+  -- is called first.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)

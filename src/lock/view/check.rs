@@ -1,5 +1,5 @@
-//! What `check` finds wrong with a lock. A call with `--once-per` has left in Redis what is to be expected, so absence
-//! speaks. No clock, no I/O: all times are since 1970 by the servers' clock.
+//! What `check` finds wrong with a lock. A call with `--once-per` leaves in Redis what it promises, so that a run that
+//! never came is noticed. No clock and no I/O: all times are since 1970 by the servers' clock.
 
 use crate::lock::history::periods::Expected;
 use crate::lock::history::run::{Run, RunOutcome};
@@ -10,13 +10,13 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is known of a lock.
+/// What a lock is judged by.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub now: Duration,
     /// What the calls with `--once-per` promise. None: there was no such call.
     pub expected: Option<Expected>,
-    /// `--within`: a success is to have ended less than this ago, whatever is expected.
+    /// `--within`: a success must have ended less than this ago, whatever is expected.
     pub within: Option<Duration>,
     pub min_hosts: usize,
     /// The last call of each host, the latest first.
@@ -25,7 +25,7 @@ pub struct Facts {
     pub success: Option<(Duration, Duration)>,
     /// True if the last run that ended has failed, or may have.
     pub has_failed: bool,
-    /// When the run that goes on began.
+    /// When the current run began.
     pub running: Option<Duration>,
     /// The usual duration of a run.
     pub usual: Option<Duration>,
@@ -36,7 +36,6 @@ pub struct Facts {
     pub is_taken: bool,
     /// True if a lease is not renewed as it should be, or never ends.
     pub is_dead: bool,
-    /// The number of waiters in line.
     pub waiting: u64,
 }
 
@@ -48,10 +47,11 @@ pub struct Came {
     pub is_done: bool,
 }
 
-/// What is wrong, the worst first. `came`: the number of hosts that have come lately.
+/// What is wrong, the worst first. `came`: the number of hosts that came lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
-    /// There was no success in this time. `last`: the last call, if it came later than the success and its night.
+    /// There was no success in the time `each`. `last`: the last call, if it came more than half a period after the
+    /// last success began.
     Overdue {
         each: Duration,
         came: usize,
@@ -95,7 +95,7 @@ impl Expected {
 }
 
 impl Facts {
-    /// The facts that the nodes have told. Times are by the clock `now` of the history.
+    /// The facts that the nodes have reported, with all times by the clock `now` of the history.
     pub(crate) fn of(status: &Status, within: Option<Duration>, min_hosts: usize) -> Facts {
         let history = &status.history;
         let by_now =
@@ -121,20 +121,20 @@ impl Facts {
         }
     }
 
-    /// True if nothing is known of the lock.
+    /// True if no call and no run of the lock is known.
     pub(crate) fn is_empty(&self) -> bool {
         let Facts { expected: None, success: None, has_failed: false, running: None, .. } = self else { return false };
         self.visits.is_empty()
     }
 
-    /// True if the lock is to be judged though nobody has named it. A trial by hand promises nothing: the calls have to go
-    /// on for half a period.
+    /// True if the lock is judged although nobody has named it. A trial by hand promises nothing, so the calls must have
+    /// gone on for half a period.
     pub fn is_expected(&self) -> bool {
         let last = self.visits.first().map(|visit| visit.at);
         self.expected.zip(last).is_some_and(|(expected, last)| last >= expected.first + expected.period / 2)
     }
 
-    /// What is wrong, the worst first. A closed lock runs nothing, but its hosts still come.
+    /// The worst first. A closed lock runs nothing, but its hosts still come.
     pub fn findings(&self) -> Vec<Finding> {
         let runs = [self.overdue(), self.failed(), self.hangs()];
         let runs = runs.into_iter().flatten().filter(|_| self.closed_until.is_none());
@@ -148,12 +148,12 @@ impl Facts {
         news
     }
 
-    /// How long ago a host may have come to count.
+    /// How long ago a host may have come and still count.
     fn reach(&self) -> Option<Duration> {
         self.within.or(self.expected.map(|expected| expected.due + expected.slack()))
     }
 
-    /// True if this time, of a visit say, is not longer ago than hosts may take.
+    /// True if a host that came at this time still counts.
     pub(crate) fn is_lately(&self, time: Duration) -> bool {
         self.reach().is_some_and(|reach| self.is_within(reach, time))
     }
@@ -162,7 +162,6 @@ impl Facts {
         self.now.abs_diff(time) < reach
     }
 
-    /// The number of hosts that have come lately.
     pub(crate) fn came(&self) -> usize {
         self.visits.iter().filter(|visit| self.is_lately(visit.at)).count()
     }
@@ -208,14 +207,14 @@ impl Facts {
 }
 
 impl Status {
-    /// The run that goes on, of several the first.
+    /// The first of the runs that go on.
     pub(crate) fn running(&self) -> Option<&Run> {
         self.history.runs.iter().find(|run| run.outcome == RunOutcome::Running)
     }
 }
 
-/// True unless the run has succeeded, or an operator has ended it. A run that was released without a status has lost its
-/// keeper.
+/// True unless the run has succeeded, or an operator has ended it. A run that was released without a status counts as
+/// failed: its keeper was killed.
 fn has_failed(run: &Run) -> bool {
     !run.succeeded() && !matches!(run.outcome, RunOutcome::Revoked | RunOutcome::Unreadable)
 }
@@ -227,12 +226,11 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const NOW: Duration = Duration::from_secs(1000 * 24 * 3600);
 
-    /// This many minutes before now.
     fn ago(minutes: u32) -> Duration {
         NOW - minutes * MINUTE
     }
 
-    /// A daily lock that succeeded this many minutes ago in 4 minutes, when three hosts came.
+    /// A daily lock: this many minutes ago three hosts came, and a success began that took 4 minutes.
     fn daily(minutes: u32) -> Facts {
         let expected = Expected { period: DAY, due: DAY, first: ago(60_000) };
         let came = |is_done| Came { at: ago(minutes), is_done };
@@ -304,7 +302,7 @@ mod tests {
                 Facts { success: Some((NOW + 26 * HOUR, NOW + 26 * HOUR)), visits: vec![], ..daily(night) },
                 vec![overdue(0, None)],
             ),
-            // S.
+            // The slack S.
             ("each hour", every(daily(64), HOUR), vec![]),
             ("each hour, overdue", every(daily(65), HOUR), vec![Finding::Overdue { each: HOUR, came: 0, last: None }]),
             ("each 2 hours", every(daily(189), 2 * HOUR), vec![]),

@@ -17,13 +17,13 @@ use std::iter::zip;
 use std::time::Duration;
 use strsim::osa_distance;
 
-/// How many runs beyond the requested number may be in memory. If there are more, the oldest are dropped.
+/// This many runs beyond the requested number may be in memory, before the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
-/// The time to look for a name that is like a misspelt one.
+/// How long to look for the name that a misspelt one may mean.
 const LOOK_FOR_NAMES: Duration = Duration::from_secs(1);
 
-/// The choice of the locks for a list.
+/// Which locks a list shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection<'a> {
     pub(crate) prefix: &'a str,
@@ -37,12 +37,12 @@ pub(crate) struct Unlisted {
     /// Locks with unfinished runs that are not in the list. For each lock: its name, and the number of all its unfinished
     /// runs. Empty if only failed runs were asked for.
     pub(crate) running: Vec<(String, u64)>,
-    /// The locks, named without a `*`, that no server has ever seen, as far as it remembers.
+    /// The locks, named without a `*`, that no server has ever seen, as far as it knows.
     pub(crate) unseen: Vec<String>,
-    /// The locks that have forgotten runs of the requested time. For each lock: its name, and both values of
+    /// The locks whose logs no longer have all runs of the requested time. For each lock: its name, and both values of
     /// [`History::forgotten`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
-    /// The server that may have forgotten the runs of a lock, and the time since the server's start; see [`History`].
+    /// The server that may have lost the runs of a lock, and the time since its start; see [`History`].
     pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Returns the gaps.
+    /// The same gaps, unless they leave nothing to show.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if the state of a lock is unknown, and the list shows no lock with a known state.
@@ -92,8 +92,8 @@ impl Missing {
 
 impl Locks {
     /// Gives the selected locks to `show`, ordered by name. A lock that is named without a `*` is always shown. A `*`
-    /// finds taken and closed locks, and with `free` also the free locks that remember something. If the prefix is empty, a `*`
-    /// finds only locks with redlock's owner record, since the database may have keys that are no locks.
+    /// finds taken and closed locks, and with `free` also the free locks that have a history. If the prefix is empty, a
+    /// `*` finds only locks with redlock's owner record, since other keys of the database may be no locks.
     ///
     /// Errors about single locks, and errors of `show`, go into the result. There may be very many locks, so only the
     /// answers about one page of locks are in memory at a time.
@@ -115,8 +115,8 @@ impl Locks {
         let mut batch = BatchQuery::of(self);
         let mut keys = batch.listed_keys(selection, if free { &[CLOSED, LOG] } else { &[CLOSED] }).await?;
         if keys.is_empty() {
-            // No lock was found, but redlock asks about one lock all the same. A replica answers SCAN like a primary.
-            // Only the answer about a lock shows that the node is a replica.
+            // No lock was found, but redlock asks about one all the same: a replica answers SCAN like a primary, and
+            // only the answer about a lock shows that it is a replica.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
@@ -183,7 +183,7 @@ impl Locks {
         Ok((found.into_iter().map(|found| found.row).collect(), unlisted))
     }
 
-    /// The server that may have forgotten the locks, and the time since its start; see [`History`].
+    /// The server that may have lost the history of the locks, and the time since its start; see [`History`].
     pub(crate) async fn started(&mut self, prefix: &str) -> Option<(String, Duration)> {
         if self.nodes.are_unused() {
             return None;
@@ -193,8 +193,8 @@ impl Locks {
         known.into_iter().flatten().flatten().find_map(|history| history.started)
     }
 
-    /// The name that is probably meant by `name`, which no server has seen: the name of a lock that remembers runs, or
-    /// `name` without the prefix, if it is a key. None also if there are too many keys to read within [`LOOK_FOR_NAMES`].
+    /// The name that is probably meant by `name`, which no server has seen: the name of a lock that has a log, or `name`
+    /// without the prefix, if it is a key. None also if there are too many keys to read within [`LOOK_FOR_NAMES`].
     pub(crate) async fn near(&mut self, prefix: &str, name: &str) -> Option<String> {
         if let Some(name) = name.strip_prefix(prefix).filter(|rest| !rest.is_empty() && !prefix.is_empty()) {
             return Some(name.to_owned());
@@ -213,7 +213,7 @@ impl Locks {
 }
 
 impl Lock {
-    /// The history of the lock, if no node has ever seen it, as far as the nodes remember; else None.
+    /// The history of the lock, if no node has ever seen it, as far as the nodes know; else None.
     pub(crate) async fn unseen(&mut self) -> Option<History> {
         if self.locks.nodes.are_unused() {
             return Some(History::default());
@@ -246,7 +246,7 @@ impl BatchQuery<'_> {
         Ok(keys)
     }
 
-    /// The keys of the locks that remember runs and that a pattern selects.
+    /// The keys of the locks that have a log, and that a pattern selects.
     async fn logged_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
@@ -256,8 +256,8 @@ impl BatchQuery<'_> {
         self.matching(&format!("{{*{SEPARATOR}{LOG}"), lock_of).await
     }
 
-    /// Scans the nodes for keys that match the pattern, and returns the locks of these keys. `lock_of` returns the lock
-    /// of a key; None if the key is not meant.
+    /// Scans the nodes for keys that match the pattern, and returns their locks. `lock_of`: the lock of a key; None if
+    /// the key is not meant.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -319,20 +319,17 @@ impl<'a> Selection<'a> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
-    /// True if the list shows a lock with this status. A lock that is named without a `*` is always shown. Otherwise a
-    /// free lock is shown only with `free`, and only if it remembers something. A lock of another library is shown only
-    /// if there is a prefix.
+    /// True if [`Locks::list`] shows a lock with this status.
     fn shows(self, status: &Status, free: bool) -> bool {
         match status.state {
             _ if status.name.is_empty() => false, // no lock: `list` asks this to detect replicas
             _ if self.names.contains(&status.name) => true,
-            State::Free => free && (status.history.is_known() || status.history_error.is_some()), // else gone by now
+            State::Free => free && (status.history.is_known() || status.history_error.is_some()), // else just deleted
             State::Foreign => !self.prefix.is_empty(),
             _ => true,
         }
     }
 
-    /// True if the key of this lock has the prefix, and one of the patterns matches its name.
     fn matches(self, key: &str, patterns: &[&str]) -> bool {
         let name = key.strip_prefix(self.prefix);
         name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
@@ -347,7 +344,6 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Keeps the newest of these runs only.
 fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
     if found.len() > most {
         found.sort_by_key(|found| found.age);
@@ -355,7 +351,6 @@ fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
     }
 }
 
-/// True if the pattern matches the name.
 pub(crate) fn stands_for(pattern: &str, name: &str) -> bool {
     let mut parts: Vec<&str> = pattern.split('*').collect();
     let first = parts.remove(0);

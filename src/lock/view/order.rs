@@ -11,7 +11,7 @@ pub enum Trouble {
     Overdue,
     Failed,
     Hangs,
-    /// Nobody renews a lease that is to be renewed, or a lease never ends.
+    /// Nobody renews a lease that should be renewed, or a lease never ends.
     Dead,
     /// This many wait in line.
     Awaited(Reverse<u64>),
@@ -41,7 +41,7 @@ pub fn place(facts: &Facts, name: &str) -> (Trouble, String) {
     (Trouble::of(facts), counted(name))
 }
 
-/// A name as people count: job-2 comes before job-10. Each number begins with a character for its length.
+/// The sort key of a name, by which job-2 comes before job-10: each number begins with a character for its length.
 pub fn counted(name: &str) -> String {
     let mut key = String::with_capacity(2 * name.len());
     for part in name.split_inclusive(|c: char| !c.is_ascii_digit()) {

@@ -19,8 +19,8 @@ use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
 
-/// redlock asks for this many bytes of a key's value. If the prefix is empty, `list` meets keys of other programs, and
-/// their values may be large.
+/// redlock asks for this many bytes of a key's value. If the prefix is empty, `list` meets keys of other programs, whose
+/// values may be large.
 const BYTES: u32 = 128;
 
 /// What redlock asks about a lock. The answer names at most `holders` holders and `waiters` waiters, and counts all of
@@ -35,30 +35,29 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The state, and one holder.
     pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None, bytes: Some(BYTES) };
     /// The holders with their whole tokens, by which a revocation names a lease; and whether any run is known.
     pub(in crate::lock) const STOP: View = View { runs: Some(RunQuery::LAST), bytes: None, ..View::MESSAGE };
-    /// The parts for a message about a lock that is not free.
+    /// For a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
-    /// The parts to judge whether the lock is in order, and for a row of a table.
+    /// To judge whether the lock is in order, and for a row of a table.
     pub(crate) const CHECK: View = View {
         holders: 3,
         runs: Some(RunQuery { most: KEPT as usize, hosts: true, errors: true, ..RunQuery::LAST }),
         ..View::STATE
     };
-    /// The parts for a list in JSON.
+    /// For a list in JSON.
     pub(crate) const LIST: View = View {
         waiters: 200,
         runs: Some(RunQuery { most: KEPT as usize, hosts: true, newest: true, errors: true, ..RunQuery::LAST }),
         ..View::CHECK
     };
-    /// The parts for a picture of these runs.
+    /// For a picture of these runs.
     pub(crate) fn of_runs(runs: RunQuery) -> View {
         View { runs: Some(runs), ..View::CHECK }
     }
 
-    /// The parts that tell what has become of the caller with the largest number of `--newest`.
+    /// To find out what has become of the caller with the largest number of `--newest`.
     pub(in crate::lock) const NEWEST: View =
         View { waiters: 200, runs: Some(RunQuery { newest: true, ..RunQuery::ALL }), ..View::STATE };
     pub(crate) const WHOLE: View =
@@ -82,13 +81,13 @@ impl View {
     }
 }
 
-/// The state of a lock as a whole.
+/// The state of a lock over all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     Free,
     Held,
-    /// Free, but promised: to the next in line, or to the holder that a restarted server has forgotten.
+    /// Free, but promised: to the next in line, or to the holder whose lease a restarted server has lost.
     Reserved,
     /// The holder cannot extend the lease any more.
     Revoked,
@@ -126,7 +125,7 @@ impl NodeAnswer {
 }
 
 impl Holder {
-    /// The time since the last renewal, if renewals are missing. None if nothing is to renew the lease, or if an extension
+    /// The time since the last renewal, if the next one is overdue. None if nothing renews the lease, or if an extension
     /// has given it more time than a renewal gives.
     pub(crate) fn not_renewed(&self) -> Option<Duration> {
         let renewal = self.renewal.filter(|renewal| !renewal.is_zero() && self.revoked.is_none())?;
@@ -149,7 +148,7 @@ pub(crate) struct Status {
     pub(crate) mode: Option<Claim>,
     /// The number of slots, if the lock has slots.
     pub(crate) limit: Option<u32>,
-    /// The obstacle to a take, if the lock is not free.
+    /// None: the lock is free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Obstacle>,
     /// The number of all holders. [`Status::holders`] may have fewer.
@@ -159,15 +158,14 @@ pub(crate) struct Status {
     /// The first waiters; none unless the [`View`] asks for waiters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
-    /// The lock's history of its runs.
     #[serde(flatten)]
     pub(crate) history: History,
-    /// The reason why the runs are not known.
+    /// Why the runs are not known.
     #[serde(skip)]
     pub(crate) history_error: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
-    /// The reason why the state is not known.
+    /// Why the state is not known.
     #[serde(skip)]
     pub(crate) unanswered: Option<Error>,
 }
@@ -187,7 +185,7 @@ impl Status {
         self.by.as_ref().map_or(&[], Obstacle::holders)
     }
 
-    /// The refusal to stop one of several holders that the caller has not named.
+    /// The refusal if the caller has not said which of several holders to stop.
     pub(in crate::lock) fn several(&self) -> String {
         let named = self.holders().iter().map(|holder| format!("{} (--token {})", holder, holder.short_token()));
         let all = first_of(named, usize::MAX, self.holder_count);
@@ -207,12 +205,11 @@ impl Status {
         self.history_error.take().map_or(Ok(self), Err)
     }
 
-    /// True if no server has ever seen the lock, as far as it remembers.
+    /// True if no server has ever seen the lock, as far as it knows.
     pub(crate) fn is_unseen(&self) -> bool {
         self.state == State::Free && self.history.is_unseen && self.waiting.unwrap_or(0) == 0
     }
 
-    /// True if the lock is taken without an expiry.
     pub(crate) fn never_expires(&self) -> bool {
         self.by.as_ref().is_some_and(Obstacle::never_ends)
     }
@@ -225,11 +222,11 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. The result tells of failed nodes, too. If a holder has the
-    /// token `named`, the result has this holder, even if `view` asks for fewer holders.
+    /// Looks at the lock on all nodes, and changes nothing. The result names failed nodes, too. It always has the holder
+    /// whose token is `named`, even if `view` asks for fewer holders.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if so many nodes refuse for good that no quorum is left, or if too few nodes tell the runs.
+    /// [`Error::NoQuorum`] if so many nodes refuse for good that no quorum is left, or if too few nodes report the runs.
     pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
@@ -263,7 +260,7 @@ impl Lock {
 }
 
 impl BatchQuery<'_> {
-    /// Sets the history of each of these locks. If too few nodes tell a history, sets `history_error` instead.
+    /// Sets the history of each of these locks. If too few nodes report a history, sets `history_error` instead.
     ///
     /// # Errors
     /// The errors of [`BatchQuery::histories_of`].
@@ -353,8 +350,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     }
 }
 
-/// The answer of the node with whose opening the lock opens: from then on `needed` nodes are open. None: it is open. A node
-/// that is silent may be closed, as for a take.
+/// The answer of the node whose opening opens the lock: from then on, `needed` nodes are open. None: the lock is open. A
+/// silent node counts as closed, as it does for a take.
 fn until_open<'a>(known: &[&'a Answer], needed: usize) -> Option<&'a Answer> {
     let mut closed: Vec<&Answer> = known.iter().copied().filter(|answer| answer.fields.has("closed")).collect();
     closed.sort_by_key(|answer| answer.get("closed_left").as_time());
