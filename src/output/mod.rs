@@ -261,7 +261,8 @@ fn status_text(status: &Status) -> String {
     };
     let closed = status.closed_until.and_then(local_minute).zip(status.closed_by.as_deref());
     let closed = closed.map(|(until, by)| {
-        format!("by {} until {until} (redlock stop {} --for 0 opens it)", safe(by), shell_word(&status.name))
+        let name = escaped(&shell_word(&status.name), LONGEST_NAME);
+        format!("by {} until {until} (redlock stop {name} --for 0 opens it)", safe(by))
     });
     let mut rows: Vec<(&str, Option<String>)> =
         holders.iter().flat_map(|holder| holder_rows(&status.name, holder, status.history.usual)).collect();
@@ -341,7 +342,7 @@ fn lease_news(holder: &Holder) -> Option<String> {
 /// The same note with what it means, and what to do.
 fn renewal_news(name: &str, holder: &Holder) -> Option<String> {
     let (news, left) = (lease_news(holder)?, human(holder.lease?));
-    let (name, token) = (shell_word(name), holder.short_token());
+    let (name, token) = (escaped(&shell_word(name), LONGEST_NAME), holder.short_token());
     Some(match holder.not_renewed() {
         Some(_) => format!("{news}: its host may be gone or cut off; free in {left} at the latest"),
         None => {

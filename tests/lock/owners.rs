@@ -191,6 +191,15 @@ fn no_form_of_results_has_a_character_that_a_terminal_obeys() {
     }
     call(&["check", &name, "--within", "1h", "--format", "nagios"]);
     call(&["check", &name, "--within", "1h"]);
+    call(&["stop", &name, "--for", "1h"]);
+    for form in ["text", "json", "prometheus"] {
+        call(&["status", &name, "--format", form]);
+        call(&["status", "-a", "--format", form]);
+    }
+    call(&["check", &name, "--within", "1h", "--format", "json"]);
+    call(&["run", &name, "--", "true"]);
+    call(&["stop", &name, "--for", "0"]);
+    call(&["forget", &name]);
     call(&["doctor", "-v", "--prefix", &label]);
     // A line of the page's style may be longer than a line of text.
     let page = Test::new(&redis).args(["log", "--format", "html"]).text();
