@@ -9,8 +9,8 @@
 mod support;
 
 /// The arguments, output and statuses of the commands. `mistakes` is about wrong calls and their messages.
-/// `exit_statuses` is about failures of servers and outputs. `memory`, `log`, `ends`, `once_per` and `hosts` are about
-/// the memory of runs.
+/// `exit_statuses` is about failures of servers and outputs. `history`, `log`, `ends`, `once_per` and `hosts` are about
+/// the history of runs.
 mod commands {
     mod acquire;
     mod addresses;
@@ -22,10 +22,10 @@ mod commands {
     mod exit_statuses;
     mod extend;
     mod flock;
+    mod history;
     mod hosts;
     mod json;
     mod log;
-    mod memory;
     mod mistakes;
     mod on_call;
     mod once_per;

@@ -131,7 +131,7 @@ fn readme() -> Redis {
     redis
 }
 
-/// The faults of this page in a window of `width` pixels. Saves a picture of the page.
+/// Of this page in a window of `width` pixels. Saves a picture of it.
 #[track_caller]
 fn faults(browser: &mut Browser, page: &Path, width: u32, (medium, scheme): (&str, &str)) -> Vec<String> {
     let height = if page.ends_with("readme.html") { 660 } else { 900 };
@@ -140,9 +140,9 @@ fn faults(browser: &mut Browser, page: &Path, width: u32, (medium, scheme): (&st
     let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
     browser.call("Emulation.setEmulatedMedia", json!({"media": medium, "features": features}));
     let requests = browser.load(page);
-    let told = browser.evaluate(&FAULTS.replace("WIDTH", &width.to_string()));
+    let found = browser.evaluate(&FAULTS.replace("WIDTH", &width.to_string()));
     let mut faults: Vec<String> =
-        told.as_array().unwrap().iter().map(|fault| fault.as_str().unwrap().to_owned()).collect();
+        found.as_array().unwrap().iter().map(|fault| fault.as_str().unwrap().to_owned()).collect();
     faults.extend(requests.iter().skip(1).map(|address| format!("request: {address}")));
     let picture = browser.call("Page.captureScreenshot", json!({}));
     save(

@@ -48,7 +48,7 @@ fn a_call_notes_what_is_to_be_expected() {
 }
 
 #[test]
-fn absence_is_told_and_cron_is_silent_when_all_is_well() {
+fn absence_is_reported_and_cron_is_silent_when_all_is_well() {
     const HOSTS: [&str; 3] = ["web-1", "web-2", "web-3"];
     let redis = Redis::with_clock(&[], 7200);
     let at = |hours: u32| redis.clock().set(hours * HOUR);
@@ -111,7 +111,7 @@ fn absence_is_told_and_cron_is_silent_when_all_is_well() {
 }
 
 #[test]
-fn a_run_that_hangs_is_told_and_one_that_has_lost_its_keeper_has_failed() {
+fn a_run_that_hangs_is_reported_and_one_that_has_lost_its_keeper_has_failed() {
     let redis = Redis::with_clock(&[], 7200);
     for _ in 0..3 {
         redlock(&redis, "run -q backup --once-per 1s -n -E 0 -- sleep 0.6").run();
@@ -142,7 +142,7 @@ fn a_run_that_hangs_is_told_and_one_that_has_lost_its_keeper_has_failed() {
 }
 
 #[test]
-fn a_run_that_ended_with_its_host_is_told() {
+fn a_run_that_ended_with_its_host_is_reported() {
     let redis = Redis::start();
     let job = redlock(&redis, "run -q backup --ttl 500ms -- sleep 1000").on_host("web-1").any_end();
     let job = job.stderr(any()).spawn();

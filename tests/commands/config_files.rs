@@ -1,4 +1,4 @@
-//! redlock has no right to read redlock.conf, or another user may have written it: this is no failure if flags or
+//! A redlock.conf that redlock has no right to read, or that another user may have written, is no failure if flags or
 //! variables name the nodes. A password file may be a pipe or a terminal.
 
 use crate::support::{Redis, Test, UNPRIVILEGED, acquire, any, message, redlock, when};
@@ -7,22 +7,21 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Writes a file that nobody may read.
 fn unreadable(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, "REDLOCK_REDIS=redis://127.0.0.1:1\n").unwrap();
     fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
 }
 
-/// The redlock.conf that cannot be read: the user's or the system's.
+/// Whose redlock.conf cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Users,
     Systems,
 }
 
-/// A call of redlock that is not allowed to read this redlock.conf, and has no other setting. None if this machine does
-/// not allow a mount namespace.
+/// A call that is not allowed to read this redlock.conf, and has no other setting. None if this machine does not allow
+/// a mount namespace.
 fn call(which: Which, arguments: &[&str]) -> Option<Test> {
     let root = nix::unistd::geteuid().is_root();
     let redlock = env!("CARGO_BIN_EXE_redlock");
@@ -62,7 +61,8 @@ fn a_file_that_may_not_be_read_is_not_needed_where_the_nodes_are_given() {
     for which in [Which::Users, Which::Systems] {
         for by_flag in [true, false] {
             let call = |arguments: &[&str]| {
-                // --redis follows the subcommand: at the end of the line it would be an argument of the job of `run`.
+                // --redis follows the subcommand, because at the end of the line it would be an argument of the job of
+                // `run`.
                 let (first, rest) = arguments.split_first().unwrap();
                 let flag: &[&str] = if by_flag { &["--redis", &url] } else { &[] };
                 let test = call(which, &[&[*first], flag, rest].concat())?;
@@ -101,7 +101,7 @@ fn verbose_says_which_file_was_left_out() {
 
 #[test]
 fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
-    // The file may name the nodes. So redlock must not use another Redis: its lock would not be the same lock.
+    // The file may name the nodes, so a lock on another Redis would not be the same lock.
     for which in [Which::Users, Which::Systems] {
         for line in ["acquire --name backup", "run -q -E 0 --name backup -- true", "wait -q backup", "status -q backup"]
         {
@@ -113,7 +113,6 @@ fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
     }
 }
 
-/// A user without privileges.
 const NOBODY: u32 = 65534;
 
 /// A call of redlock on no server, whose home has this redlock.conf.
@@ -125,7 +124,7 @@ fn with_file(text: &str) -> (Test, PathBuf) {
     (test, file)
 }
 
-/// True if this user can give files away; else says what is not tried.
+/// Only root can give files away; says what is not tried otherwise.
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {

@@ -1,15 +1,14 @@
 //! A call that names no server uses the default address, and says so if a lock or the exit status depends on the
-//! server. A variable such as REDLOCK_URL probably means the address: a call with such a variable is refused, unless
+//! server. A variable such as REDLOCK_URL probably means the address, so a call that has one is refused, unless
 //! redlock's own settings name the server. With -q all this stays the same. A Redis on this machine changes nothing.
 
 use crate::support::{Network, Pattern, Redis, Test, any, like, message, redlock};
 use std::sync::Arc;
 
-/// The line about the default address.
 const DEFAULT: &str = "redlock: no server was configured: the lock is on 127.0.0.1:6379, for this machine alone; \
                        set --redis or REDLOCK_REDIS\n";
 
-/// Calls whose answer depends on where the lock is.
+/// Their answers depend on where the lock is.
 const CALLS: [&str; 7] = [
     "run backup -E 0 -- true",
     "acquire backup --ttl 100ms --wait 10s",
@@ -37,13 +36,13 @@ fn call(network: &Arc<Network>, line: &str) -> Test {
     Test::bare().in_network(network).args(line.split(' '))
 }
 
-/// Each call of [`CALLS`], with and without -q.
+/// Each of [`CALLS`], with and without -q.
 fn calls() -> impl Iterator<Item = String> {
     let both = |line: &str| [line.to_owned(), format!("-q {line}")];
     CALLS.iter().flat_map(move |line| both(line))
 }
 
-/// The line that refuses this variable, and tells the right variable.
+/// The line that refuses this variable, and names the right one.
 fn refusal(name: &str) -> Pattern {
     message([&format!("unknown variable {name} (REDLOCK_REDIS?)"), "set REDLOCK_REDIS or --redis"])
 }
@@ -82,7 +81,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
 }
 
 #[test]
-fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
+fn the_default_address_is_reported_with_q_too_by_what_depends_on_it() {
     let Some(network) = Network::new() else { return };
     // Mistakes in a crontab: no variable, an empty variable, a variable of another program, a misspelt variable.
     let mistakes = [
@@ -115,7 +114,7 @@ fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
         call(&network, &line).env("REDIS_URL", "redis://127.0.0.1").stdout(any()).run();
         call(&network, &line).env("REDLOCK_REDIS", "redis://127.0.0.1:6379").stdout(any()).run();
     }
-    // These calls take no lock, and their exit status does not depend on a lock.
+    // These take no lock, and their exit status does not depend on one.
     for line in ["status", "status backup", "log", "status --format prometheus"] {
         let finished = call(&network, line).stdout(any()).stderr(any()).run();
         assert!(!finished.stderr.contains("no server was configured"), "{line}");

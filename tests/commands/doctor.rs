@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Options with which every write is on disk before the answer: doctor finds nothing to complain of.
+/// Every write is on disk before the answer, so doctor finds nothing to complain of.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 /// The JSON object of `redlock doctor`.
@@ -92,7 +92,7 @@ fn what_is_well_takes_one_line() {
     assert!(redis.keys_without_history().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
-    // In a restart these servers forget their leases. The quarantine makes this harmless, so doctor does not warn.
+    // In a restart these servers forget their leases, which the quarantine makes harmless, so doctor does not warn.
     let servers = Redis::aged(3, 3600);
     let said = "setting  redis <any>\nRedis is ready for locks: <n> ok.\n";
     with_quarantine(&servers).arg("doctor").stdout(like(said)).run();
@@ -113,7 +113,7 @@ fn what_is_wrong_comes_first_with_how_to_mend_it() {
 }
 
 #[test]
-fn each_setting_is_told_with_its_source() {
+fn each_setting_is_reported_with_its_source() {
     let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
     let directory = std::sync::Arc::new(Directory::new());
     let file = directory.path().join(".config/redlock/redlock.conf");
@@ -139,7 +139,6 @@ fn each_setting_is_told_with_its_source() {
     test().args(["status", "-v", "--quarantine", "0", "x"]).stdout(any()).stderr(line).run();
 }
 
-/// Gives a file this mode.
 fn set_mode(file: &Path, mode: u32) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -285,9 +284,9 @@ fn what_a_restart_forgets() {
 #[test]
 fn a_snapshot_that_failed() {
     let redis = Redis::with(&["--save", "3600 1", "--enable-protected-configs", "yes"]);
-    let gone = Directory::new();
-    redis.command(&["CONFIG", "SET", "dir", gone.path().to_str().unwrap()]);
-    drop(gone);
+    let removed = Directory::new();
+    redis.command(&["CONFIG", "SET", "dir", removed.path().to_str().unwrap()]);
+    drop(removed);
     redis.command(&["BGSAVE"]);
     eventually(SOON, "it has failed", || redis.info("rdb_last_bgsave_status") == "err");
     fails(Test::new(&redis), "scripts", &["MISCONF", "no lock can be taken"]);
@@ -378,7 +377,7 @@ fn a_plain_server_in_place_of_a_sentinel() {
     assert_eq!(said.that("fail"), ["connection"]);
 }
 
-/// Sets up a user with these rights, and returns the user's URL.
+/// Returns the URL of a user with these rights.
 fn user(redis: &Redis, rights: &[&str]) -> String {
     let user = ["ACL", "SETUSER", "job", "reset", "on", ">s3cret"];
     redis.command(&[&user[..], rights].concat());
@@ -453,7 +452,7 @@ fn the_rule_to_paste_is_the_documented_one() {
 }
 
 #[test]
-fn what_a_server_does_not_tell_is_unknown() {
+fn what_a_server_does_not_report_is_unknown() {
     let redis = Redis::with_tcp(&DURABLE);
     for (rights, unknown) in [
         (&["-config"][..], &["persistence"][..]),

@@ -1,7 +1,7 @@
 //! Every way in which a job can end, with every claim on its lock: log, JSON and metrics must agree with the trace that
 //! the job itself has left.
 
-use super::memory::now_ms;
+use super::history::now_ms;
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, myself, name, redlock, send, status,
 };
@@ -16,7 +16,6 @@ const TTL: Duration = ms(10_000);
 /// The rounding error (ms) of a sum of several times in whole milliseconds.
 const ROUNDING: i64 = 5;
 
-/// A way in which a job can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By itself, with this status.
@@ -31,7 +30,7 @@ enum Way {
     Forced,
     RedlockKilled,
     KeeperKilled,
-    /// The server restarts while the job runs; with `empty`, the server forgets everything.
+    /// The server restarts while the job runs; with `empty`, it forgets everything.
     Restart {
         empty: bool,
     },
@@ -70,11 +69,11 @@ const CLAIMS: [(&str, &str); 5] = [
 
 /// What the reports must say of a run, in this order: its end (in the log), its outcome (in JSON), its exit status, its
 /// signal, and whether it is a success.
-type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
+type Reports = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
 
 impl Way {
     /// The exit status of redlock (None: any end), and the reports of the run.
-    fn expected(self) -> (Option<i32>, Told) {
+    fn expected(self) -> (Option<i32>, Reports) {
         let exit = |status: i32| (Some(status), ("exit", "exited", Some(status), None, Some(status == 0)));
         match self {
             Way::Exit(status) => exit(status),
@@ -101,7 +100,7 @@ impl Way {
     }
 }
 
-/// A job under a lock, and the lock's server.
+/// A job under a lock, and its server.
 struct Scene {
     redis: Redis,
     directory: Arc<Directory>,
@@ -178,7 +177,7 @@ impl Scene {
     }
 
     /// Checks that all reports of the run are as expected, and agree with the trace of its job.
-    fn is_told(&self, way: Way, took: Duration) {
+    fn is_reported(&self, way: Way, took: Duration) {
         let say = |line: &str| redlock(&self.redis, line).text();
         let (_, (end, outcome, code, signal, success)) = way.expected();
         let line = say("log backup -n 1");
@@ -219,14 +218,14 @@ impl Scene {
         assert_eq!(value("last_run_success", ""), succeeded);
         let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
         assert_eq!(ended.is_some(), success == Some(true));
-        // The reported end is the time of the grant plus the duration. The duration begins a bit after the grant, when
-        // the client has the answer. So the reported end is a bit early.
+        // The reported end is the time of the grant plus the duration, which begins a bit after the grant, when the
+        // client has the answer. So the reported end is a bit early.
         let earliest = last - (first - self.called) - ROUNDING;
         assert!(ended.is_none_or(|ended| (earliest..=now_ms()).contains(&ended)), "{ended:?}");
     }
 }
 
-/// Does `check` with each item, six at a time.
+/// Calls `check` with each item, six at a time.
 fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -241,7 +240,7 @@ fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn every_way_a_job_can_end_is_told_as_it_was() {
+fn every_way_a_job_can_end_is_reported_as_it_was() {
     let each = |way: Way| CLAIMS.map(|claim| (way, claim));
     at_once(&WAYS.map(each).concat(), |&(way, claim)| {
         eprintln!("{way:?} {claim:?}");
@@ -251,12 +250,12 @@ fn every_way_a_job_can_end_is_told_as_it_was() {
         scene.running.take().unwrap().finish_whole();
         let took = start.elapsed();
         eventually(SOON, "the lock is free", || !scene.redis.exists("redlock:backup"));
-        scene.is_told(way, took);
+        scene.is_reported(way, took);
     });
 }
 
 #[test]
-fn each_exit_status_is_told() {
+fn each_exit_status_is_reported() {
     let redis = Redis::start();
     // A log keeps 200 runs at most, so this test reads it twice.
     for statuses in [0..128, 128..256] {
@@ -285,7 +284,7 @@ fn each_exit_status_is_told() {
 }
 
 #[test]
-fn each_signal_that_can_kill_is_told() {
+fn each_signal_that_can_kill_is_reported() {
     let redis = Redis::start();
     let signals: Vec<i32> = (1..=16).chain(24..=27).chain(29..=31).chain(34..=64).collect();
     at_once(&signals, |signal| {
@@ -297,14 +296,14 @@ fn each_signal_that_can_kill_is_told() {
         assert_eq!(fs::read_to_string(directory.path().join("trace")).unwrap().lines().count(), 1, "{signal}");
     });
     let log = redlock(&redis, "log backup --format json").text();
-    let told = |line: &str| {
+    let reported = |line: &str| {
         let run: Value = serde_json::from_str(line).unwrap();
         assert_eq!((&run["outcome"], &run["status"]), (&"signaled".into(), &Value::Null), "{run}");
         i32::try_from(run["signal"].as_i64().unwrap()).unwrap()
     };
-    let mut told: Vec<i32> = log.lines().map(told).collect();
-    told.sort_unstable();
-    assert_eq!(told, signals);
+    let mut reported: Vec<i32> = log.lines().map(reported).collect();
+    reported.sort_unstable();
+    assert_eq!(reported, signals);
     counts_are(&redis, 0, signals.len());
 }
 
@@ -319,7 +318,7 @@ fn counts_are(redis: &Redis, successes: usize, failures: usize) {
 }
 
 #[test]
-fn a_lease_of_a_script_tells_what_its_release_says() {
+fn a_lease_of_a_script_reports_what_its_release_says() {
     let take = "token=$(redlock acquire -q backup --ttl 4s --while-pid $$) || exit; echo taken; read line; ";
     let rows = [
         ("exit 3", "released", Value::Null, [0, 0]),
@@ -331,12 +330,12 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
         ("redlock stop -q backup & sleep 1000", "revoked", Value::Null, [0, 1]),
         ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),
     ];
-    at_once(&rows, |(rest, outcome, status_told, [successes, failures])| {
+    at_once(&rows, |(rest, outcome, reported_status, [successes, failures])| {
         let redis = Redis::start();
         let script = Test::sh(&redis, &format!("{take}{rest}")).stdin("\n").stdout(any()).stderr(any()).any_end();
         script.spawn().finish_whole();
         let log = redlock(&redis, "log backup --format json").json();
-        assert_eq!((&log["outcome"], &log["status"]), (&(*outcome).into(), status_told), "{rest}: {log}");
+        assert_eq!((&log["outcome"], &log["status"]), (&(*outcome).into(), reported_status), "{rest}: {log}");
         counts_are(&redis, *successes, *failures);
     });
 }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
 
-/// Calls that take a lock: the server must be able to write.
+/// They take a lock, so the server must be able to write.
 fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],
@@ -174,7 +174,7 @@ fn s69_what_a_replica_says_is_no_answer() {
         &["stop", "held", "--for", "1h"],
         &["acquire", "held", "--reentrant", "--token", "ours"],
     ];
-    // The calls run side by side, since a release is tried for five seconds.
+    // The calls run side by side, because a release is tried for five seconds.
     let all_are_refused = || {
         let refused = |arguments: &&[&str]| {
             let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));

@@ -38,7 +38,6 @@ impl Flock {
         Flock { redis: Redis::start(), directory }
     }
 
-    /// A call of the shim.
     fn call(&self, line: &str) -> Test {
         let shim = self.directory.path().join("flock");
         let test = Test::program(&self.redis, shim.to_str().unwrap()).in_directory(&self.directory);

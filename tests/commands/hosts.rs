@@ -13,17 +13,17 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The hosts that `--hosts` shows, the latest first, each with what it met.
 fn hosts<W: crate::support::Where + ?Sized>(servers: &W) -> Vec<(String, String)> {
-    let told = redlock(servers, "status backup --hosts --format json").stdout(any()).run().json();
+    let reported = redlock(servers, "status backup --hosts --format json").stdout(any()).run().json();
     let text = |host: &Value, field: &str| host[field].as_str().unwrap().to_owned();
-    told["hosts"].as_array().unwrap().iter().map(|host| (text(host, "host"), text(host, "met"))).collect()
+    reported["hosts"].as_array().unwrap().iter().map(|host| (text(host, "host"), text(host, "met"))).collect()
 }
 
-fn told(hosts: &[(&str, &str)]) -> Vec<(String, String)> {
+fn reported(hosts: &[(&str, &str)]) -> Vec<(String, String)> {
     hosts.iter().map(|(host, met)| ((*host).to_owned(), (*met).to_owned())).collect()
 }
 
 #[test]
-fn each_host_is_told_once_with_what_it_met_last() {
+fn each_host_is_reported_once_with_what_it_met_last() {
     let redis = Redis::start();
     redlock(&redis, "status backup --hosts").stdout(like("<any>\n  hosts   none is known\n")).run();
     redlock(&redis, "run -q backup --log 2 -- true").on_host("db-1").run();
@@ -57,7 +57,7 @@ fn each_host_is_told_once_with_what_it_met_last() {
         ("web-2", "took"),
         ("db-1", "took"),
     ];
-    assert_eq!(hosts(&redis), told(&expected));
+    assert_eq!(hosts(&redis), reported(&expected));
     let exact = like(
         "{\"name\":\"backup\",<any>,\"usual_ms\":null,\"hosts\":[{\"host\":\"web-5\",\"came_at\":\"<time>\",\"met\":\"other\"},<any>],\"nodes\":<any>\n",
     );
@@ -93,10 +93,10 @@ fn a_host_that_waited_for_redis_has_come() {
     assert!(waiter.stderr_line().contains("unreachable"));
     redis.restart();
     Line::becomes(&redis, 1);
-    assert_eq!(hosts(&redis), told(&[("web-2", "taken"), ("web-1", "took")]));
+    assert_eq!(hosts(&redis), reported(&[("web-2", "taken"), ("web-1", "took")]));
     release(&redis, "backup", &token);
     waiter.finish();
-    assert_eq!(hosts(&redis), told(&[("web-2", "took"), ("web-1", "took")]));
+    assert_eq!(hosts(&redis), reported(&[("web-2", "took"), ("web-1", "took")]));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_latest_hundred_hosts_are_kept_for_as_long_as_the_log() {
 }
 
 #[test]
-fn too_few_hosts_are_told_with_those_that_came_before() {
+fn too_few_hosts_are_reported_with_those_that_came_before() {
     let redis = Redis::with_clock(&[], 7200);
     let run = |host: &str| redlock(&redis, "run -q backup -- true").on_host(host).run();
     let morning = |rest: &str| redlock(&redis, format!("check backup --within 5h --min-hosts {rest}"));
@@ -226,7 +226,7 @@ fn one_of_three_masters_slept_or_has_another_clock_and_each_hosts_latest_visit_c
     all([48 * HOUR, 48 * HOUR + ms(120_000), 48 * HOUR + ms(240_000)]);
     run("web-2");
     run("web-3");
-    assert_eq!(hosts(&masters), told(&[("web-3", "took"), ("web-2", "took"), ("web-1", "took")]));
+    assert_eq!(hosts(&masters), reported(&[("web-3", "took"), ("web-2", "took"), ("web-1", "took")]));
     let shown = like("<lines>  hosts   web-3  <date>  <duration> ago <any>ran, exit 0\n<lines>");
     redlock(&masters, "status backup --hosts").stdout(shown).run();
     morning("2").stdout(any()).run();
@@ -262,7 +262,7 @@ fn nightly() -> String {
 /// for a night, web-3 asks another server for four nights, web-4 loses its crontab. The check 4.5 hours later names
 /// each missing host, and no other.
 #[test]
-fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
+fn a_month_of_mornings_reports_each_host_that_is_missing_and_no_other() {
     const HOSTS: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
     let (redis, elsewhere) = (Redis::with_clock(&[], 7200), Redis::start());
     let (line, mut chance) = (nightly(), Chance::new(35));

@@ -32,7 +32,7 @@ fn holder(token: &str, label: &str) -> String {
 }
 
 #[test]
-fn busy_tells_the_holder() {
+fn busy_names_the_holder() {
     let redis = Redis::start();
     let token = redlock(&redis, "acquire backup --label nightly").token();
     let holder = holder(&token, "\"nightly\"");

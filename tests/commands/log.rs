@@ -1,7 +1,7 @@
-//! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb. Also `--once-per`,
-//! metrics, which read the same memory of runs.
+//! `redlock log`: the last runs of a lock, however they ended, and what the log must not disturb. Also `--once-per` and
+//! metrics, which read the same history.
 
-use super::memory::part;
+use super::history::part;
 use crate::support::{
     Directory, Redis, SOON, Test, acquire, acquire_on_all, any, eventually, free_port, like, message, perhaps, permit,
     redlock, release, several, status, when,
@@ -174,7 +174,7 @@ fn the_hold_that_took_the_lock_ends_its_run() {
 
 #[test]
 fn a_log_that_cannot_be_written_disturbs_nothing() {
-    // The user `locks` may use the keys of the lock, but no key of the lock's memory of runs.
+    // The user `locks` may use the keys of the lock, but none of its history.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
     for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences", "closed"] {
@@ -197,7 +197,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
         let said = when("why", |text| text.contains("NOPERM") && text.contains("the ACL rule it needs"));
         redlock(url.as_str(), asks).status(78).stdout(said).run();
     }
-    // If a key of a lock's memory is of the wrong type, the message names the lock, and the other locks are shown.
+    // If a key of a lock's history is of the wrong type, the message names the lock, and the other locks are shown.
     redlock(&redis, "run -q good -- true").run();
     for name in ["log", "runs"] {
         let keys = ["log", "runs"].map(|name| part("backup", name));
@@ -239,15 +239,15 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
 }
 
 #[test]
-fn several_nodes_tell_each_run_once() {
+fn several_nodes_report_each_run_once() {
     let mut nodes = several(3);
     redlock(&nodes, "run -q backup -- true").run();
     nodes[0].kill();
     redlock(&nodes, "run -q backup -- false").status(1).run();
     nodes[0].restart_aged(3600);
     nodes[1].kill();
-    let told = runs(&nodes, "backup");
-    assert_eq!(told.iter().map(|run| run["status"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
+    let reported = runs(&nodes, "backup");
+    assert_eq!(reported.iter().map(|run| run["status"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
     nodes[1].restart_aged(3600);
     // A minority has granted a lease, and the client has died before the undo.
     let logged = || nodes[2].query::<u64>(&["LLEN", &part("backup", "log")]);
@@ -259,7 +259,7 @@ fn several_nodes_tell_each_run_once() {
 }
 
 #[test]
-fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
+fn the_status_of_a_free_lock_shows_the_last_run_and_the_last_success() {
     let redis = Redis::start();
     let (_, host) = crate::support::myself();
     let said = |words: &str| like(format!("backup  free{words}\n").replace("HOST", &host));

@@ -1,4 +1,4 @@
-//! The questions of an operator on call, which `status NAME` answers: is the job slow, is its holder there, and which
+//! The questions of an operator on call, which `status NAME` answers: is the job slow, is its holder alive, and which
 //! waiters are dead.
 
 use crate::support::{
@@ -37,8 +37,8 @@ fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
     run("0", 0);
     let holds = |line: &str| {
         let (job, end) = job(&redis, &[], 0);
-        let told = lines(&redis).into_iter().find(|line| line.starts_with("for ")).unwrap();
-        assert!(like(line).matches(&told), "{told}");
+        let reported = lines(&redis).into_iter().find(|line| line.starts_with("for ")).unwrap();
+        assert!(like(line).matches(&reported), "{reported}");
         drop(end);
         job.finish();
     };
@@ -62,8 +62,8 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let way_out = format!("release backup --force --token {}", &token[..8]);
-    let told = format!("taken by acquire: nothing renews it; if the script is dead: redlock {way_out}");
-    assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(told), 0.into()));
+    let reported = format!("taken by acquire: nothing renews it; if the script is dead: redlock {way_out}");
+    assert_eq!((news(&redis), field(&redis, "renewal_ms")), (Some(reported), 0.into()));
     // A job that has re-entered the lease may renew it.
     let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).token();
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, Value::Null));
@@ -74,13 +74,13 @@ fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
 }
 
 #[test]
-fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
+fn a_lease_whose_renewals_are_missing_is_reported_with_its_latest_end() {
     let redis = Redis::start();
     let left = |ms: &str| redis.command(&["PEXPIRE", LOCK, ms]);
     let (job, end) = job(&redis, &[], 0);
     assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, 30_000.into()));
-    // The next renewal is due 7.5 s after the last renewal. `status` reports it as missing after 11.25 s, so not yet
-    // after 10.5 s.
+    // The next renewal is due 7.5 s after the last one. `status` reports it as missing after 11.25 s, so not yet after
+    // 10.5 s.
     left("19500");
     assert_eq!(news(&redis), None);
     left("17000");
@@ -102,7 +102,7 @@ fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
 }
 
 #[test]
-fn a_holder_that_was_stopped_is_told_before_its_lease_ends() {
+fn a_holder_that_was_stopped_is_reported_before_its_lease_ends() {
     let redis = Redis::start();
     let holder = redlock(&redis, "run -q backup --ttl 4s -- sleep 60").any_end().stderr(any()).spawn();
     eventually(SOON, "it holds", || redis.exists(LOCK));
@@ -173,11 +173,11 @@ fn a_waiter_that_was_killed_is_told_from_one_that_waits() {
     waiters[1].send(Signal::SIGKILL);
     // A stopped waiter counts as listening: it would hear its call once it goes on.
     waiters[2].send(Signal::SIGSTOP);
-    eventually(SOON, "it is told", || listening(&redis) == [Some(true), Some(false), Some(true)]);
-    let told = lines(&redis);
-    let waiting = told.iter().position(|line| line == "waiting 3").expect("all are counted");
+    eventually(SOON, "it is reported", || listening(&redis) == [Some(true), Some(false), Some(true)]);
+    let reported = lines(&redis);
+    let waiting = reported.iter().position(|line| line == "waiting 3").expect("all are counted");
     let is_deaf = |line: &String| line.ends_with(", not listening: dead or cut off");
-    assert_eq!(told[waiting + 1..].iter().map(is_deaf).collect::<Vec<_>>(), [false, true, false], "{told:?}");
+    assert_eq!(reported[waiting + 1..].iter().map(is_deaf).collect::<Vec<_>>(), [false, true, false], "{reported:?}");
     // Without the right to PUBSUB it is unknown whether a waiter listens.
     let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");
     assert_eq!(listening(url.as_str()), [Some(true), Some(false), Some(true)]);

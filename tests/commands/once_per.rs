@@ -1,6 +1,6 @@
-//! `run --once-per` from thirty hosts at once. If a living node knows a success, no job runs again within the period.
-//! This holds whatever fails or restarts, and even if clocks are changed, by less than half the period. No call is
-//! refused for longer than the period.
+//! `run --once-per` from thirty hosts at once. If a living node knows a success, no job runs again within the period,
+//! whatever fails or restarts, and even if clocks are changed, by less than half the period. No call is refused for
+//! longer than the period.
 
 use crate::support::{
     Directory, Ended, Line, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, like, message, ms, perhaps,
@@ -23,7 +23,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// The first `failures` jobs fail, counted over all hosts. All later jobs succeed.
+    /// The first `failures` jobs fail, counted over all hosts, and all later ones succeed.
     fn new(masters: Vec<Redis>, failures: usize) -> Hosts {
         let directory = Arc::new(Directory::new());
         let job = format!(
@@ -56,7 +56,7 @@ impl Hosts {
     }
 
     /// Waits until the hosts end. `failures` hosts must end with the status of a failed job. Up to now, `runs` jobs
-    /// must have run, one at a time; `successes` of these jobs must have succeeded.
+    /// must have run, one at a time, and `successes` of them must have succeeded.
     #[track_caller]
     fn end(&self, all: Vec<Running>, failures: usize, runs: usize, successes: usize) {
         let ends: Vec<Ended> = all.into_iter().map(|host| host.finish().ended).collect();
@@ -94,7 +94,7 @@ fn restarts_in_between_repeat_no_success() {
     }
 }
 
-/// Two of three masters forget the success, and grant at once. The third tells of the success late; the success counts.
+/// Two of three masters forget the success, and grant at once. The third reports it late, and it counts.
 #[test]
 fn a_success_that_a_slow_master_alone_knows_counts() {
     let masters = several(3);
@@ -221,9 +221,9 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
     job.stderr(said).run();
 }
 
-/// README says: redlock tries to report the success for 5 s, or until the lease ends if the lease ends earlier.
+/// README says: redlock tries to report the success for 5 s, or until the lease ends if that is earlier.
 #[test]
-fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
+fn a_success_that_no_node_hears_of_is_reported_no_longer_than_its_lease_lasts() {
     let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));
     let job = redlock(&redis, "run backup -q --ttl 2s --once-per 1h -- sh -c").in_directory(&directory);
     let job = job.args(["echo ready; while [ ! -e go ]; do sleep 0.02; done"]);

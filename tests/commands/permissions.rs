@@ -12,7 +12,7 @@ fn as_user(redis: &Redis) -> String {
     redis.tcp_url().replace("redis://", "redis://locks@")
 }
 
-/// Gives the user `locks` this password, and no other one.
+/// Takes all other passwords from the user.
 #[track_caller]
 fn set_password(redis: &Redis, password: &str) {
     let password = format!(">{password}");
@@ -20,7 +20,7 @@ fn set_password(redis: &Redis, password: &str) {
 }
 
 #[test]
-fn a_command_that_is_missing_is_told() {
+fn a_command_that_is_missing_is_reported() {
     let redis = Redis::with_tcp(&[]);
     teach_scripts(&redis);
     let held = acquire(&redis, "held");
@@ -62,7 +62,7 @@ fn a_take_that_is_refused_halfway_leaves_no_lock() {
 }
 
 #[test]
-fn keys_and_channels_that_are_missing_are_told() {
+fn keys_and_channels_that_are_missing_are_reported() {
     let redis = Redis::with_tcp(&[]);
     acquire(&redis, "held");
     for (rules, arguments, name) in [
@@ -77,7 +77,7 @@ fn keys_and_channels_that_are_missing_are_told() {
 }
 
 #[test]
-fn a_server_without_scripts_is_told_in_one_line() {
+fn a_server_without_scripts_is_reported_in_one_line() {
     for (renamed, arguments) in [
         ("EVALSHA", &["acquire", "--name", "backup"][..]),
         ("EVAL", &["run", "--name", "backup", "--wait", "--", "echo", "started"]),
@@ -166,7 +166,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
 }
 
 #[test]
-fn a_refused_password_is_told_with_its_source() {
+fn a_refused_password_is_reported_with_its_source() {
     let (redis, directory) = (Redis::with_tcp(&[]), crate::support::Directory::new());
     set_password(&redis, "right");
     let (url, file) = (as_user(&redis), directory.file("password", "wrong\n"));

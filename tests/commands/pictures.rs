@@ -1,6 +1,6 @@
 //! `redlock log` as a picture: for a terminal, and as a page.
 
-use super::memory::part;
+use super::history::part;
 use crate::support::{Redis, Terminal, Test, any, message, perhaps, redlock, when};
 use regex_lite::Regex;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub(crate) fn night() -> Redis {
             run("web-2", "nightly", three + 42 * MINUTE, 100 * MINUTE, 42 * MINUTE, &ok()),
         ],
     );
-    // The log of `mails` keeps six runs: older runs are gone.
+    // The log of `mails` keeps only six runs.
     let mails = |at: i64| {
         let mut run = run(
             ["web-1", "web-2"][(at % 2) as usize],

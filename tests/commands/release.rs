@@ -9,12 +9,12 @@ fn releasing(redis: &Redis, name: &str, token: &str) -> Test {
 #[test]
 fn a_token_that_holds_nothing_is_told_what_can_be_told() {
     let redis = Redis::start();
-    let gone = "redlock: \"backup\" is not held: the lease was released or ran out, or the name is wrong\n";
+    let not_held = "redlock: \"backup\" is not held: the lease was released or ran out, or the name is wrong\n";
     let token = lapsed(&redis, "backup");
-    releasing(&redis, "backup", &token).status(77).stderr(gone).run();
+    releasing(&redis, "backup", &token).status(77).stderr(not_held).run();
     let token = acquire(&redis, "backup");
     releasing(&redis, "backup", &token).run();
-    releasing(&redis, "backup", &token).status(77).stderr(gone).run();
+    releasing(&redis, "backup", &token).status(77).stderr(not_held).run();
     acquire(&redis, "backup");
     let (user, host) = myself();
     let held = format!("it is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left");
@@ -52,7 +52,7 @@ fn name_and_token_come_from_the_environment_as_a_pair() {
 }
 
 #[test]
-fn force_frees_at_once_and_tells_whose_lease_it_was() {
+fn force_frees_at_once_and_reports_whose_lease_it_was() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let (user, host) = myself();
@@ -77,7 +77,7 @@ fn a_status_that_cannot_be_logged_is_said() {
     }
 }
 
-/// The restart makes the holder renew. The holder then learns that its lease is gone, and must not take the lock again.
+/// The restart makes the holder renew. It then learns that its lease is lost, and must not take the lock again.
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
     let mut redis = Redis::durable();

@@ -3,7 +3,7 @@
 
 use crate::support::{Pattern, Redis, SOON, any, eventually, like, myself, redlock, regex, release, status};
 
-/// Runs `redlock acquire` with this name and these options, and returns the token.
+/// Returns the token.
 #[track_caller]
 fn take(redis: &Redis, line: &str) -> String {
     redlock(redis, format!("acquire {line}")).token()
@@ -15,7 +15,7 @@ fn who() -> String {
     format!("{user}@{host}")
 }
 
-/// The lines of `status` about a holder. `slot`: the line about the holder's slot, or "".
+/// The lines of `status` about a holder. `slot`: the line about its slot, or "".
 fn block(slot: &str) -> String {
     format!(
         "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \

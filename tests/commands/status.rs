@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
-/// A lock's JSON, in which the values that differ from test to test are replaced. In a holder such a value becomes true
-/// if it is null, else false. Each node gets the name `socket`.
+/// A lock's JSON, in which the values that differ from test to test are replaced: in a holder such a value becomes true
+/// if it is null, else false, and each node gets the name `socket`.
 fn steady(mut object: Value) -> Value {
     for holder in object["holders"].as_array_mut().unwrap() {
         for field in ["pid", "acquired_at", "held_ms", "fencing_token", "lease_ms"] {
@@ -145,13 +145,13 @@ fn without_an_answer_it_is_unknown() {
     redlock(&redis, "status backup").fails(69, ["\"backup\""]).stdout(any()).run();
     redlock(&redis, "status backup -q").fails(69, ["\"backup\""]).stdout(any()).run();
     let object = redlock(&redis, "status backup --format json").fails(69, ["\"backup\""]).json();
-    // Even if the command fails, its object is the usual object of `status`.
+    // Even if the command fails, its object is the usual one.
     assert_eq!(object["state"], "unknown", "{object}");
     redlock(&redis, "status").fails(69, []).stdout(any()).run();
 }
 
 #[test]
-fn a_node_that_fails_is_told_with_its_reason() {
+fn a_node_that_fails_is_reported_with_its_reason() {
     let mut nodes = Redis::several(3);
     acquire_on_all(&nodes, "backup");
     nodes[2].kill();
@@ -186,7 +186,7 @@ fn the_list_shows_every_lock_under_the_prefix() {
     // What never ends is the worst of these.
     assert_eq!(list("redlock:"), ["foreign", "a", "b", "with space", "{tag}c"]);
     assert_eq!(list("glob[a]*?:"), ["y"]);
-    // Without a prefix the list has only keys with an owner record: these are surely locks.
+    // Without a prefix the list has only keys with an owner record, which are surely locks.
     assert_eq!(list(""), ["glob[a]*?:y", "redlock:a", "redlock:b", "redlock:with space", "redlock:{tag}c", "x"]);
 }
 

@@ -52,7 +52,7 @@ fn nobody_is_stopped_where_nobody_holds_the_lock() {
 }
 
 #[test]
-fn a_plain_acquire_is_left_as_it_is_and_the_way_out_is_told() {
+fn a_plain_acquire_is_left_as_it_is_and_the_way_out_is_reported() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let host = myself().1;
@@ -109,7 +109,7 @@ fn a_job_that_goes_on_without_its_lock_may_still_run() {
 }
 
 #[test]
-fn a_holder_whose_renewals_are_missing_is_told_and_waited_for() {
+fn a_holder_whose_renewals_are_missing_is_reported_and_waited_for() {
     let redis = Redis::start();
     let (holder, _input) = job(&redis, &["--ttl", "8s"], 76);
     holder.send(Signal::SIGSTOP);
@@ -147,10 +147,10 @@ fn a_closed_lock_is_shown_and_opens_from_any_host() {
     redlock(&redis, "acquire backup").fails(75, [&format!("\"backup\" is closed by {user}@{host} until ")]).run();
     let quiet = redlock(&redis, "run backup --once-per day --wait 0 -- echo never").run();
     assert_eq!(quiet.stdout, "");
-    let told = format!("redlock: \"backup\" is closed by {user}@{host} until <any>\n");
+    let closed = format!("redlock: \"backup\" is closed by {user}@{host} until <any>\n");
     redlock(&redis, "run backup --once-per day --wait 0 -E 9 -- true").status(9).run();
     let test = redlock(&redis, "run backup --once-per day --wait 0 -v -- true");
-    test.stderr(like(format!("<lines>{told}"))).run();
+    test.stderr(like(format!("<lines>{closed}"))).run();
     for claim in ["--shared", "--slots 3", "--newest 5"] {
         redlock(&redis, format!("acquire backup {claim}")).turned_away().run();
     }

@@ -1,5 +1,5 @@
 //! Output that takes nothing more: a full pipe, a full socket, a terminal whose other end does not read. redlock's work
-//! must not depend on such an output, and a call that cannot print its result can be interrupted.
+//! must not depend on it, and a call that cannot print its result can be interrupted.
 
 use crate::support::{
     Ended, Finished, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, full_pipe, full_socket,
@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// An output that takes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Pipe,
@@ -24,7 +23,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Pipe, Kind::Socket, Kind::Terminal, Kind::AlmostTerminal];
 
-/// An output for a call. The other end of the output is kept open, but nobody reads it.
+/// An output whose other end is kept open, but which nobody reads.
 struct Unread {
     kind: Kind,
     end: OwnedFd,
@@ -56,7 +55,7 @@ impl Unread {
         test.stderr_to(self.end.try_clone().unwrap()).spawn()
     }
 
-    /// Checks that the call ends soon, that it ends as the test expects, and that it leaves the output blocking.
+    /// Checks that the call ends soon, as the test expects, and that it leaves the output blocking.
     #[track_caller]
     fn ends(&self, mut call: Running) -> Finished {
         let start = Instant::now();
@@ -65,7 +64,7 @@ impl Unread {
             std::thread::sleep(ms(2));
         }
         let finished = call.finish_whole();
-        // The output must stay blocking: other processes of the user write to it, too.
+        // The output must stay blocking, because other processes of the user write to it, too.
         let flags = OFlag::from_bits_retain(fcntl(&self.end, FcntlArg::F_GETFL).unwrap());
         assert!(!flags.contains(OFlag::O_NONBLOCK), "{:?}: left non-blocking", self.kind);
         finished
@@ -114,7 +113,7 @@ fn commands_end_though_nobody_reads_standard_error() {
 }
 
 #[test]
-fn a_job_is_renewed_and_its_status_told_though_nobody_reads_standard_error() {
+fn a_job_is_renewed_and_its_status_reported_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
         let unread = Unread::new(kind);
         let (reader, writer) = std::io::pipe().unwrap();
@@ -196,7 +195,7 @@ fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_e
     at_once(&times);
 }
 
-/// Sends the signal, and waits for the end of the call, which must come soon. Returns the time until the end.
+/// Sends the signal, and returns the time until the end of the call, which must come soon.
 #[track_caller]
 fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     let start = Instant::now();
@@ -208,7 +207,7 @@ fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
     start.elapsed()
 }
 
-/// Checks that at least one time is short. The others may be longer: other tests use the machine.
+/// Checks that at least one time is short. The others may be longer, because other tests use the machine.
 #[track_caller]
 fn at_once(times: &Mutex<Vec<Duration>>) {
     let times = times.lock().unwrap();

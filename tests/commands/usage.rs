@@ -21,7 +21,7 @@ impl Untouched {
         format!("redis://{}", self.0.local_addr().unwrap())
     }
 
-    /// Checks that a call with these arguments is refused before it connects. The message must have these fragments.
+    /// The call is refused before it connects. The message must have these fragments.
     fn refuses<const N: usize>(&self, arguments: &[&str], fragments: [&str; N]) {
         Test::new(self.url().as_str()).args(arguments).status(64).stderr(message(fragments)).run();
         self.assert();

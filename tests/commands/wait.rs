@@ -71,7 +71,7 @@ fn a_waiting_command_does_not_burn_the_processor() {
     let waiter = redlock(&redis, "wait backup -q").spawn();
     eventually(SOON, "connected", || redis.info("connected_clients") != "1");
     let before = processor_time([waiter.pid()]);
-    std::thread::sleep(ms(1_000)); // the time that is measured
+    std::thread::sleep(ms(1_000)); // measured
     let used = processor_time([waiter.pid()]) - before;
     assert!(used <= ms(100), "{used:?} of a second");
 }

@@ -17,8 +17,8 @@ const TTL: Duration = ms(4000);
 /// The first commands of a script that takes the lock for itself.
 const TAKE: &str = "token=$(redlock acquire --name backup --ttl 4s --while-pid $$) || exit; echo \"$token\"; ";
 
-/// Starts a script that takes the lock, with the commands `rest` after TAKE. Once the lock is taken, returns the
-/// script, the token, and the writing end of the script's standard input.
+/// Starts a script that takes the lock, with the commands `rest` after TAKE. Returns the script once the lock is taken,
+/// with the token, and the writing end of the script's standard input.
 #[track_caller]
 fn script<W: Where + ?Sized>(
     servers: &W,
@@ -38,7 +38,7 @@ fn guard(script: &Running) -> u32 {
     guard.expect("a process that renews the lease")
 }
 
-/// Checks that the lease is there for longer than its ttl.
+/// Checks that the lease exists for longer than its ttl.
 #[track_caller]
 fn stays_held(redis: &Redis, token: &str) {
     let start = Instant::now();
@@ -132,7 +132,7 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
     ] {
         let redis = Redis::start();
         // Three children: the first ignores SIGTERM and SIGHUP, the second is in another session, the third is stopped.
-        // When the script dies, Linux sends SIGHUP to the script's group, since the third is stopped (setpgid(2)).
+        // When the script dies, Linux sends SIGHUP to its group, because the third is stopped (setpgid(2)).
         let rest = "(trap '' TERM HUP; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
         let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
         script.prints("ready");
@@ -145,9 +145,8 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 #[test]
 fn what_is_forked_while_the_process_is_being_killed_dies_too() {
     let redis = Redis::start();
-    // Each loop forks every 10 ms, and ignores SIGTERM. No loop ignores SIGHUP: when the script dies, Linux wakes the
-    // stopped processes of the script's group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by
-    // itself.
+    // Each loop forks every 10 ms, and ignores SIGTERM, but not SIGHUP: when the script dies, Linux wakes the stopped
+    // processes of its group, and sends them SIGHUP (setpgid(2)). A `sleep` that gets away ends by itself.
     let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
     let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
     let why = "it was released or deleted on <node>";
@@ -162,8 +161,8 @@ fn what_is_forked_while_the_process_is_being_killed_dies_too() {
 #[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
-    // When the script dies, Linux wakes all stopped processes of the script's group (setpgid(2)). The child has a
-    // session and a group of its own, so Linux does not wake the child.
+    // When the script dies, Linux wakes all stopped processes of its group (setpgid(2)), but not the child, which has a
+    // session and a group of its own.
     let child = "setsid sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
     let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
     let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("4s", "12s")));
@@ -265,7 +264,7 @@ fn a_hang_up_that_the_process_survives_ends_nothing() {
 }
 
 #[test]
-fn a_process_that_is_gone_or_of_another_user_is_refused() {
+fn a_process_that_has_ended_or_is_of_another_user_is_refused() {
     let redis = Redis::start();
     let acquire = |pid: &str| redlock(&redis, "acquire backup --while-pid").arg(pid).status(64);
     let mut ended = std::process::Command::new("true").spawn().unwrap();
@@ -276,8 +275,8 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     for pid in ["0", "1x", "", "99999999999"] {
         acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
-    // This needs a process of another user. Root starts such a process, for a user who is not in /etc/passwd. Without
-    // root, process 1 of a container serves.
+    // This needs a process of another user. Root starts one, for a user who is not in /etc/passwd. Without root,
+    // process 1 of a container serves.
     if nix::unistd::geteuid().is_root() {
         let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
@@ -341,17 +340,17 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // Success has three possible reasons. The guard does not need the failed call. Or the guard had sent
-                // both messages before it was killed. Or the lease came early: then the guard did not wait for the
-                // lease, and made fewer calls.
+                // Success has three possible reasons: the guard does not need the failed call; it had sent both
+                // messages before it was killed; or the lease came early, so that it did not wait for it, and made
+                // fewer calls.
                 Some(token) if ended == Ended::Status(0) => {
                     let seen = faults.seen().into_iter().filter(by_guard).take_while(|seen| *seen != moment);
                     let has_said = sends(&seen.collect::<Vec<_>>()) >= 2;
                     assert!(stderr.is_empty() && (fault != Fault::Kill || has_said), "{context}");
                     release(&redis, "backup", token);
                 }
-                // redlock may have printed a token before the guard failed. That does no harm: scripts look at the
-                // status.
+                // redlock may have printed a token before the guard failed, which does no harm, because scripts look at
+                // the status.
                 _ => {
                     let why = match fault {
                         Fault::Kill => "the process that was to renew the lease was killed",

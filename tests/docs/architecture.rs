@@ -36,9 +36,9 @@ fn is_up_to_date(page: &str, folders: &[&str]) {
     let mut missing = Vec::new();
     for found in span.captures_iter(&text) {
         let path = find(&found[1], folders);
-        let is_there =
+        let exists =
             path.is_some_and(|path| found.get(2).is_none_or(|name| definition(&read(path), name.as_str()).is_some()));
-        if !is_there {
+        if !exists {
             missing.push(found[0].to_owned());
         }
     }

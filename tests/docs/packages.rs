@@ -19,7 +19,7 @@ const FILES: [&str; 9] = [
     "share/man/man1/redlock.1",
 ];
 
-/// Makes a copy of the binary without symbols, and returns the copy's path. To pack the symbols would take seconds.
+/// A copy of the binary without symbols, because to pack them would take seconds. Returns its path.
 fn built(directory: &Directory) -> String {
     let binary = directory.path().join("built");
     let strip = Command::new("strip").arg("-o").arg(&binary).arg(env!("CARGO_BIN_EXE_redlock")).status();
@@ -34,8 +34,8 @@ fn make(target: &str, binary: &str) -> Test {
     make.args(["CARGO=true", "CAN_INSTALL="]).arg(format!("BINARY={binary}"))
 }
 
-/// Makes a package by `make TARGET`, and returns the package's file, whose name has this `end`. make gets these further
-/// variables. The real cargo is called only to collect the licences.
+/// Makes a package by `make TARGET` with these further variables, and returns its file, whose name has this `end`. The
+/// real cargo is called only to collect the licences.
 #[track_caller]
 fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -> PathBuf {
     let cargo = format!("#!/bin/sh\n[ \"$1\" = rustc ] || exec {} \"$@\"\n", env!("CARGO"));
@@ -44,7 +44,7 @@ fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -
     fs::create_dir_all(&out).unwrap();
     let make = make(target, &built(directory)).arg(format!("OUT={}", out.display())).args(variables);
     let make = make.arg(format!("CARGO={}", directory.path().join("cargo").display()));
-    // XZ=0 packs fast. The size of the package does not matter here.
+    // XZ=0 packs fast. The size does not matter here.
     of_the_tester(make).args(["XZ=0"]).stdout(any()).within(SOON * 12).run();
     let made = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
     let made: Vec<PathBuf> = made.filter(|path| path.is_file() && path.display().to_string().ends_with(end)).collect();
@@ -128,8 +128,8 @@ fn the_tarball_is_unpacked_below_a_prefix() {
     has_all_licences(&texts);
 }
 
-/// Checks that the texts name every crate on which redlock depends. They must also have the licences of the C library
-/// and of Rust's standard library. (The standard library contains the crate hashbrown.)
+/// Checks that the texts name every crate on which redlock depends, and have the licences of the C library and of
+/// Rust's standard library. (The standard library contains the crate hashbrown.)
 #[track_caller]
 fn has_all_licences(texts: &str) {
     let tree = of_the_tester(Test::of(env!("CARGO")))
@@ -140,8 +140,8 @@ fn has_all_licences(texts: &str) {
     assert!(crates.len() > 50, "{tree}");
     for (name, version) in crates.into_iter().filter(|(name, _)| *name != env!("CARGO_PKG_NAME")) {
         let version = version.split(' ').next().unwrap();
-        let is_there = texts.lines().any(|line| line.starts_with(&format!("{name} {version} (")));
-        assert!(is_there, "no licence text of {name} {version}");
+        let is_named = texts.lines().any(|line| line.starts_with(&format!("{name} {version} (")));
+        assert!(is_named, "no licence text of {name} {version}");
     }
     for text in
         ["\nthe Rust standard library\n", " hashbrown-", "\nthe C library, ", "GNU LESSER GENERAL PUBLIC LICENSE"]
@@ -165,7 +165,7 @@ fn a_crate_without_the_text_of_its_licence_is_refused() {
     collect().stdout(when("it has the text", |text| text.contains("bare 1.0.0 (MIT), LICENSE-MIT\n"))).run();
 }
 
-/// A directory that stands for the root of a Debian system. At first the directory has only dpkg's records.
+/// The root of a Debian system, which at first has only dpkg's records.
 struct Debian {
     root: PathBuf,
 }
@@ -191,14 +191,13 @@ impl Debian {
     }
 }
 
-/// A call of `program` as root, since only root can make files that belong to root. A user who is not root becomes root
-/// in a namespace of users.
+/// Only root can make files that belong to root. A user who is not root becomes root in a namespace of users.
 fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
-/// Calls `upgrade` while the installed redlock runs a job, and a second redlock waits for the job's lock. Checks that
-/// neither of the two notices the upgrade.
+/// Calls `upgrade` while the installed redlock runs a job, and a second one waits for its lock. Checks that neither
+/// notices the upgrade.
 #[track_caller]
 fn is_not_noticed_by_a_job(debian: &Debian, upgrade: impl FnOnce() -> Finished) {
     let (redis, program) = (Redis::start(), debian.root.join("usr/bin/redlock"));

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The examples call these commands, and the tests have stubs for them.
+/// The tests have stubs for these commands of the examples.
 const STUBS: &str = "announce|backup|backup.sh|build|curl|deploy|deploy.sh|download|job|job.sh|mail|migrate|pg_dump|report|serve|\
     vacuum";
 
@@ -27,7 +27,7 @@ fn pages() -> Vec<PathBuf> {
     docs.filter(|file| file.extension().is_some_and(|kind| kind == "md")).chain([root.join("README.md")]).collect()
 }
 
-/// The examples of a page. The language of an example stands behind the three backquotes at the example's start.
+/// The language of an example stands behind the three backquotes at its start.
 fn blocks_of(page: &Path) -> Vec<Block> {
     let page = fs::read_to_string(page).unwrap();
     let parts: Vec<&str> = page.split("\n```").collect();
@@ -114,13 +114,13 @@ impl Scene {
             .stdout(any())
     }
 
-    /// Runs a script. The script must leave no lock behind.
+    /// The script must leave no lock behind.
     fn script(&self, shell: &str, text: &str) {
         let mut text = self.adapt(text);
         if text.contains("local:") {
             text += "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
         }
-        // The script is a file, and not an argument of `sh -c`: some examples start themselves again by their name.
+        // The script is a file, not an argument of `sh -c`, because some examples start themselves again by their name.
         self.directory.program("script", &text);
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
         let left = || self.redis.keys_without_history().iter().any(|key| key.starts_with("redlock:"));
@@ -129,7 +129,7 @@ impl Scene {
         eventually(SOON, &what, || !left());
     }
 
-    /// Runs the jobs of a crontab. The environment of each job has only PATH and the variables that the crontab sets.
+    /// The environment of each job has only PATH and the variables that the crontab sets.
     fn crontab(&self, text: &str) {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
@@ -145,7 +145,7 @@ impl Scene {
                 continue;
             }
             call().stdout("done\n").run();
-            // The second call stands for a host whose cron is a little late: the call must not run the job again.
+            // The second call stands for a host whose cron is a little late, and must not run the job again.
             call().stdout("").run();
         }
     }
@@ -160,8 +160,8 @@ impl Scene {
             .filter_map(|found| found.get(1).or(found.get(2)))
             .map(|call| call.as_str().to_owned())
             .collect();
-        // A container's command line is in ENTRYPOINT and CMD, or in `command`. Absolute paths are paths in the
-        // container's image, so the test replaces them by relative paths.
+        // A container's command line is in ENTRYPOINT and CMD, or in `command`. Absolute paths are those of the
+        // container's image, so the test replaces them by relative ones.
         let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[[^\]]*\])$").unwrap();
         let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
         let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();
@@ -174,8 +174,7 @@ impl Scene {
         self.script("sh", &format!("set -e\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
 
-    /// Runs each command of the example (a line that begins with `$`), and compares the output with the other lines of
-    /// the example.
+    /// Runs each command of the example (a line that begins with `$`), and compares the output with the other lines.
     fn console(&self, text: &str) {
         let text = self.adapt(text);
         let mut script = String::from("exec 2>&1; show() { before=$?; printf '%s\\n' \"$1\"; return $before; }\n");
@@ -207,9 +206,9 @@ impl Scene {
         drop((holder, waiter));
     }
 
-    /// Checks that redlock prints the metrics that an alert uses. Before the first run under the lock, redlock must
-    /// print some of these metrics, but not all. After the run, redlock must print all of them: it judges the lock, whose
-    /// calls have come for half a period.
+    /// Checks that redlock prints the metrics that an alert uses. Before the first run under the lock, it must print
+    /// some of them, but not all. After the run, it must print all of them: it judges the lock, whose calls have come
+    /// for half a period.
     fn alert(&self, text: &str) {
         let printed = |metric: &str| {
             let words = ["status", "backup", "--format", "prometheus"];
@@ -224,8 +223,8 @@ impl Scene {
         assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
-    /// Starts a job of four seconds, which takes the lock `backup` or waits for the lock. Returns once `shown` is true
-    /// of the JSON that `status` prints about the lock.
+    /// Starts a job of four seconds, which takes the lock `backup` or waits for it. Returns once `shown` is true of the
+    /// JSON that `status` prints about the lock.
     fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
         let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
         let job = self.test("redlock").args(words).spawn();
@@ -235,7 +234,7 @@ impl Scene {
 }
 
 /// A line of an example's output, with holes (see [`like`]) for what differs from call to call. A line that is only a
-/// number below 256 gets no hole: the number is a status, which does not differ.
+/// number below 256 gets no hole: it is a status, which does not differ.
 fn with_holes(line: &str) -> String {
     if line.parse::<u8>().is_ok() {
         return line.to_owned();
@@ -256,14 +255,14 @@ fn with_holes(line: &str) -> String {
     .fold(line.to_owned(), |line, (what, hole)| replace(&line, what, hole))
 }
 
-/// A scene for this example. If the example tells of a server that evicts keys, the server of the scene evicts keys.
+/// If the example is about a server that evicts keys, the scene's server evicts keys.
 fn scene_of(block: &Block) -> Scene {
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-/// Checks that the example shows exactly the picture of `night`. In the example, a comment behind the command says what
-/// the signs in the picture mean. The call of the test leaves this comment out.
+/// Checks that the example shows exactly the picture of `night`. A comment behind its command says what the signs in
+/// the picture mean. The call of the test leaves it out.
 fn picture(text: &str) {
     let (line, drawn) = text.split_once('\n').unwrap();
     let command = line.split_once(" #").map_or(line, |(command, _)| command.trim_end());

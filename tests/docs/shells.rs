@@ -83,7 +83,7 @@ fn terminal(redis: &Redis, shell: &str) -> Terminal {
     terminal
 }
 
-/// Types `line`, presses TAB, and returns the words that are now on the line.
+/// Returns the words that are on the line after TAB.
 fn completed(terminal: &Terminal, line: &str) -> String {
     terminal.types(line);
     terminal.types("\t");

@@ -16,8 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).token()
 }
 
-/// Takes the lock, again and again, until every node has the lease. A single call may not be enough: it waits for a
-/// majority of the nodes only.
+/// Takes the lock, again and again, until every node has the lease. A single call may not be enough, because it waits
+/// for a majority of the nodes only.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);
@@ -33,7 +33,7 @@ fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     token
 }
 
-/// Checks that a call with these arguments is turned away from the lock, and that its message has the text `said`.
+/// Checks that a call with these arguments is turned away from the lock with the text `said`.
 #[track_caller]
 fn busy<W: Where + ?Sized>(servers: &W, arguments: &str, said: &str) {
     redlock(servers, format!("acquire backup {arguments}")).fails(75, [said]).run();
@@ -69,7 +69,7 @@ pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) 
     (job, writer)
 }
 
-/// The lock's remaining keys, without the counters and the memory.
+/// Those that remain, without the counters and the history.
 #[track_caller]
 fn remains(redis: &Redis) -> Vec<String> {
     redis.keys_without_history().into_iter().filter(|key| !key.ends_with("fence") && !key.ends_with("fences")).collect()
@@ -260,11 +260,11 @@ fn others_take_the_mark_for_a_strangers_lock() {
 fn a_lease_that_is_not_listed_is_not_held() {
     let redis = Redis::start();
     for (arguments, stranger) in [("-s", "-s"), ("--slots 2", "--slots 2")] {
-        let gone = take(&redis, stranger);
+        let released = take(&redis, stranger);
         let stays = take(&redis, arguments);
-        release(&redis, "backup", &gone);
+        release(&redis, "backup", &released);
         for command in ["extend", "release"] {
-            let test = redlock(&redis, format!("{command} backup --format json --token {gone}")).status(77);
+            let test = redlock(&redis, format!("{command} backup --format json --token {released}")).status(77);
             let finished = test.stdout(any()).stderr(message(["\"backup\" is not held"])).run();
             assert_eq!(finished.json()["outcome"], "not-held");
         }
@@ -372,8 +372,8 @@ fn over_three_masters_readers_are_together_and_writers_alone() {
     acquire(&nodes, "backup");
 }
 
-/// Runs `jobs` jobs, which share `limit` slots on these nodes. Each job notes its slot. Checks that no two jobs have
-/// the same slot at a time.
+/// Runs `jobs` jobs, which share `limit` slots on these nodes. Each notes its slot. Checks that no two have the same
+/// slot at a time.
 #[track_caller]
 fn crowd(nodes: &Vec<Redis>, jobs: usize, limit: usize) {
     let directory = Arc::new(Directory::new());
@@ -431,8 +431,8 @@ fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     }
 }
 
-/// Uses each kind of claim: two readers, then a writer that has waited for them, then two slots. A job has one of the
-/// slots, and its lease is renewed. At the end the lock is free.
+/// Uses each kind of claim: two readers, then a writer that has waited for them, then two slots. The lease of a job
+/// with a slot is renewed. At the end the lock is free.
 #[track_caller]
 pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     let readers = [take(servers, "-s"), take(servers, "-s")];

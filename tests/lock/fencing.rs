@@ -10,7 +10,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const COUNTER: &str = "{redlock:backup}:\u{1f}fence";
 
-/// Takes the lock and returns its token and its fencing token.
 #[track_caller]
 fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
     let object = redlock(servers, "acquire backup --ttl 20s --format json").json();
@@ -129,7 +128,7 @@ fn is_the_same_wherever_it_is_shown() {
 #[test]
 fn survives_the_end_of_the_lease_in_every_way() {
     let redis = Redis::start();
-    // The counter is far ahead of the clock, so each take adds one to the counter.
+    // The counter is far ahead of the clock, so each take adds one to it.
     let ahead = now_ms() + 1_000_000_000;
     redis.command(&["SET", COUNTER, &ahead.to_string()]);
     let (token, first) = take(&redis);
@@ -203,17 +202,17 @@ fn over_several_masters_it_grows_whichever_majority_is_left() {
     release(&nodes, "backup", &token);
     eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
     for round in 0..12 {
-        // The first round kills node 1. So the majority of this round includes node 0, whose counter is ahead.
-        let gone = (round + 1) % 3;
-        nodes[gone].kill();
+        // The first round kills node 1, so the majority of this round includes node 0, whose counter is ahead.
+        let killed = (round + 1) % 3;
+        nodes[killed].kill();
         let (token, fencing) = take(&nodes);
         assert!(fencing > last, "{fencing} after {last}");
-        let standing = nodes.iter().enumerate().filter(|(number, _)| *number != gone);
+        let standing = nodes.iter().enumerate().filter(|(number, _)| *number != killed);
         let standing = standing.filter(|(_, node)| node.get(COUNTER) == Some(fencing.to_string())).count();
         assert_eq!(standing, 2, "a majority stands at the number");
         release(&nodes, "backup", &token);
         last = fencing;
-        nodes[gone].restart();
+        nodes[killed].restart();
     }
     assert!(last > ahead);
 }
@@ -254,7 +253,7 @@ fn contenders_see_it_grow_on_three_masters() {
     Contenders::start(&Redis::several(3), 5, 5, "").finish(25);
 }
 
-/// Takes the lock as a reader and returns the fencing token.
+/// Takes the lock as a reader, and returns the fencing token.
 #[track_caller]
 fn read<W: crate::support::Where + ?Sized>(servers: &W) -> u64 {
     let test = redlock(servers, "acquire backup --shared --ttl 20s --node-timeout 5s --format json");
@@ -271,7 +270,7 @@ fn a_slow_master_is_waited_for_where_another_one_has_lost_its_counter() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(200)))).collect();
     proxies[2].set(Mode::Delay(ms(400)));
     // Without the slow master's answer, redlock would see only one counter. The last writer's number might be larger,
-    // so redlock would use the clock.
+    // so it would use the clock.
     assert_eq!(read(&proxies), written);
 }
 

@@ -13,7 +13,7 @@ fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
     test.token()
 }
 
-/// Releases a hold, and returns the outcome and the number of holds that are left.
+/// Returns the outcome and the number of holds that are left.
 #[track_caller]
 fn give_up<W: Where + ?Sized>(servers: &W, token: &str) -> (String, Value) {
     let object = redlock(servers, format!("release backup --token {token} --format json")).json();
@@ -200,7 +200,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     inside("run a -- echo never", reenter);
     inside("run -q a --wait -- echo never", reenter);
     inside("acquire a", reenter);
-    // Even -q and -E 0 do not make this refusal a success, since the inner job can never run.
+    // Even -q and -E 0 do not make this refusal a success, because the inner job can never run.
     inside("run a -q -E 0 -- echo never", reenter);
     // Calls that do not accept --reentrant get another advice.
     let leave = "; waiting for it would never end";
@@ -212,7 +212,7 @@ fn without_reentrant_a_nested_call_is_told_that_it_waits_for_itself_and_what_hel
     let revoked = "redlock stop a & sleep 30; redlock run a --reentrant -- true";
     let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
     test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
-    // Another call has the lock `other`, so the message does not mention the enclosing job.
+    // Another call holds the lock `other`, so the message does not mention the enclosing job.
     acquire(&redis, "other");
     let test = redlock(&redis, "run -q a -- sh -c").arg("redlock run other -- true; test $? = 75");
     test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();

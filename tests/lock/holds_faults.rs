@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 const KEY: &str = "redlock:backup";
 
-/// An outer job, which starts an inner `run --reentrant`. The outer job ends when its input ends. The inner job ends
-/// once there is a file `go`.
+/// An outer job, which starts an inner `run --reentrant`. The outer one ends when its input ends, the inner one once a
+/// file `go` exists.
 #[track_caller]
 fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -28,8 +28,8 @@ fn holds<W: Where + ?Sized>(servers: &W) -> serde_json::Value {
     status(servers, "backup")["holders"][0]["holds"].clone()
 }
 
-/// Ends the outer job. Checks that the inner run then has the lock on all nodes, and renews the lease. Ends the inner
-/// job.
+/// Ends the outer job, checks that the inner run then holds the lock on all nodes, and renews the lease, and ends the
+/// inner job.
 #[track_caller]
 fn the_inner_keeps_it<W: Where + ?Sized>(
     servers: &W,

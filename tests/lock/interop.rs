@@ -1,8 +1,8 @@
 //! Other lock libraries: with the fitting prefix, they and redlock exclude each other, and each releases only its own
 //! locks.
 //!
-//! These tests send what a library sends, command by command and script by script; if Python has the library, the
-//! library itself is tried as well.
+//! These tests send what a library sends, command by command and script by script. If Python has the library, it is
+//! tried as well.
 
 use crate::support::{Ended, Redis, SOON, Test, any, eventually, has_module, like, loss, message, redlock};
 use std::process::Command;
@@ -231,8 +231,8 @@ fn redissons_hash_is_held_by_something_else() {
     assert!(redis.pttl("backup") > 20_000);
 }
 
-/// Runs a Python program with the server's socket as its argument, and returns what the program prints. None if Python
-/// lacks the module.
+/// Runs a Python program with the server's socket as its argument, and returns what it prints. None if Python lacks the
+/// module.
 fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
     if !has_module(module) {
         return None;
@@ -243,7 +243,7 @@ fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
 }
 
 /// redlock and the Python program `take` exclude each other. The program prints whether it got the lock; `meanwhile`
-/// runs while redlock has the lock.
+/// runs while redlock holds the lock.
 fn excludes(module: &str, prefix: &str, take: &str, meanwhile: impl Fn(&Redis)) {
     let redis = Redis::start();
     let Some(taken) = python(&redis, module, take) else { return };

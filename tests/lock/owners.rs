@@ -1,4 +1,4 @@
-//! Who has a lock: what is written about the holder, and where it is shown. No text of others does any harm.
+//! Who holds a lock: what is written about the holder, and where it is shown. No text of others does any harm.
 
 use crate::support::{
     Directory, Ended, Finished, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, myself,
@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 const OBEYED: &str = "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\
                       \u{2068}\u{2069}";
 
-/// Checks that the text has no control characters, and no changes of direction. If the text is not JSON, long lines are
-/// forbidden too.
+/// No control characters, and no changes of direction. If the text is not JSON, long lines are forbidden too.
 fn harmless(text: &str) {
     let bad = text.chars().find(|c| c.is_control() && *c != '\n' || OBEYED.contains(*c));
     assert!(bad.is_none(), "{bad:?} in {text:?}");
@@ -22,7 +21,7 @@ fn harmless(text: &str) {
     assert!(longest < Some(1_000), "over-long: {longest:?}");
 }
 
-/// Each call that shows who has the lock prints harmless text.
+/// Each call that shows who holds the lock prints harmless text.
 #[track_caller]
 fn shows_no_harm(redis: &Redis) {
     for (line, status) in [
@@ -135,7 +134,7 @@ fn the_record_goes_with_the_lease() {
     assert!((lock - owner).abs() < 100, "{lock} {owner}");
     release(&redis, "backup", &token);
     assert!(!redis.exists(&key));
-    // Others overwrite the lock, and the old lease's record remains. This record is not shown for the new holder.
+    // Others overwrite the lock. The old lease's record remains, but is not shown for the new holder.
     acquire(&redis, "backup");
     redis.command(&["SET", "redlock:backup", "theirs-now", "PX", "60000"]);
     let object = status(&redis, "backup");
@@ -295,7 +294,7 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         redis.command(&["FLUSHALL"]);
         redis.command(&["RPUSH", &key, "x"]);
         let test = redlock(&redis, "acquire backup").stdout(any()).stderr(any());
-        // The call may get the lock all the same. A call that fails prints one line, and leaves no lock behind.
+        // The call may get the lock all the same. If it fails, it prints one line, and leaves no lock behind.
         let finished = test.any_end().run();
         let stderr = finished.stderr;
         harmless(&stderr);

@@ -1,5 +1,5 @@
-//! Thousands hold a lock, wait for the lock, or have died: one script deals with all of them. Thousands of locks are
-//! listed in little memory.
+//! Thousands hold a lock, wait for it, or have died: one script deals with all of them. Thousands of locks are listed
+//! in little memory.
 
 use super::claims::job;
 use crate::support::reset_command_calls;
@@ -81,7 +81,7 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
 }
 
 #[test]
-fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
+fn more_locks_than_fit_into_the_memory_of_a_list_are_reported() {
     let redis = Redis::start();
     // A list has 24 MB for names, and counts 64 bytes more for each name.
     let fill = "for i = 1, 80000 do redis.call('SET', 'redlock:' .. string.rep('x', 250) .. i, 't') end";
@@ -90,8 +90,7 @@ fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
 }
 
-/// A name counts once, however many keys it has. The 25,000 names, which have two keys each, fit into 24 MB. If a name
-/// counted once for each key, they would not fit.
+/// A name counts once, however many keys it has. The 25,000 names, which have two keys each, fit into 24 MB only so.
 #[test]
 fn many_names_as_long_as_can_be_fit_into_the_memory_of_a_list() {
     let redis = Redis::start();

@@ -46,7 +46,7 @@ fn what_has_run_out_is_forgotten_by_the_next_script_however_much_it_is() {
     }
 }
 
-/// Renews each of these leases; returns the outcomes.
+/// Returns the outcomes of the renewals.
 fn renewed(scripts: &mut Scripts, tokens: &[&str]) -> Vec<String> {
     let renew = |token: &&str| scripts.run("extend", &format!("token={token} claim=shared ttl=60000"));
     tokens.iter().map(renew).map(|reply| reply.word().to_owned()).collect()
@@ -67,8 +67,8 @@ fn all_are_revoked_at_once_but_who_comes_later() {
     let reply = scripts.run("inspect", "most=10");
     let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
     assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
-    // A second revocation covers `new`, a lease that was granted after the first revocation. The lease now seems to
-    // begin in the future, as if the clock had been set back after the grant.
+    // A second revocation covers `new`, a lease that was granted after the first. It now seems to begin in the future,
+    // as if the clock had been set back after the grant.
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);

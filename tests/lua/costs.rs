@@ -4,7 +4,7 @@ use super::{CLOCK, OWNER, Scripts, file, run_id};
 use crate::support::Redis;
 use regex_lite::Regex;
 
-/// The cost of a script in calls: the first number of calls in the script's head.
+/// The first number of calls in the script's head.
 fn cost(name: &str) -> u64 {
     let script = file(name);
     let cost = Regex::new(r"(?m)^--.* Cost: [a-z ,]*(\d+) calls?\b").unwrap();
@@ -46,8 +46,8 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
     for (is_held, (name, arguments)) in of_held.map(|script| (true, script)).into_iter().chain(of_free) {
         redis.query::<()>(&["FLUSHALL"]);
         if is_held {
-            // The heads tell the costs on a lock that had a run before. The first run of a lock costs more, since the
-            // first run creates the keys.
+            // The heads give the costs on a lock that had a run before. The first run of a lock costs more, because it
+            // creates the keys.
             scripts.run("take", &format!("token=s {take}"));
             scripts.run("release", "token=s outcome=exited code=0");
             scripts.run("take", &format!("token=t {take}"));

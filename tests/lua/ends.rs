@@ -22,7 +22,7 @@ fn taken(redis: &Redis) -> Scripts {
 }
 
 #[test]
-fn the_first_end_that_is_told_stays_and_a_later_one_adds_its_errors() {
+fn the_first_end_that_is_reported_stays_and_a_later_one_adds_its_errors() {
     let redis = Redis::start();
     let mut scripts = taken(&redis);
     scripts.run("revoke", "force=1 by=me token=t");
@@ -45,12 +45,12 @@ fn the_first_end_that_is_told_stays_and_a_later_one_adds_its_errors() {
 fn a_loss_takes_a_success_back_and_no_success_takes_back_a_loss() {
     let redis = Redis::start();
     let mut scripts = taken(&redis);
-    let told = |end: &str| format!(r#"token=t hold=base run={{"t":"t","b":"1","f":"1","d":"7","q":"1",{end}}}"#);
+    let reported = |end: &str| format!(r#"token=t hold=base run={{"t":"t","b":"1","f":"1","d":"7","q":"1",{end}}}"#);
     let counts = || redis.query::<Vec<String>>(&["HMGET", &part("runs"), "succeeded", "failed"]);
-    scripts.run("release", &told(r#""x":"0""#));
+    scripts.run("release", &reported(r#""x":"0""#));
     assert_eq!((&field(&redis, "once")["t"], &field(&redis, "success")["t"]), (&"t".into(), &"t".into()));
     for end in [r#""o":"lost""#, r#""x":"0""#] {
-        scripts.run("release", &format!("{} final=1", told(end)));
+        scripts.run("release", &format!("{} final=1", reported(end)));
         let [run] = &log(&redis)[..] else { panic!("one run") };
         assert_eq!((&run["o"], &run["x"]), (&"lost".into(), &Value::Null));
         assert_eq!((field(&redis, "once"), field(&redis, "success")), (Value::Null, Value::Null));
@@ -81,7 +81,7 @@ fn a_release_is_answered_what_the_log_knows_of_its_run() {
 }
 
 #[test]
-fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
+fn what_keeps_a_run_from_being_written_is_reported_in_the_words_of_the_server() {
     // The cases are the usual end of a run, and a run whose lease the node has lost.
     for is_final in [false, true] {
         let redis = Redis::start();

@@ -11,7 +11,7 @@ pub(super) struct History {
     /// The run that began last is in front.
     pub(super) log: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
-    /// Host → ten times the ms of the host's last call, plus a digit for the call's result.
+    /// Host → ten times the ms of its last call, plus a digit for the call's result.
     pub(super) visits: Scores,
     /// Token → beginning (ms) of the runs that count for `--tries`.
     pub(super) tries: Scores,
@@ -81,7 +81,7 @@ impl Model {
             runs.retain(|field, run| !["success", "once"].contains(field) || run["t"] != token);
         }
         let at = log.iter().position(|run| run["t"] == token);
-        // An exit or a signal, told with the beginning that the log has, replaces the text.
+        // An exit or a signal, reported with the beginning that the log has, replaces the text.
         let replaces = |run: &Json| !has_end(run) && run["b"] == end["b"] && end["o"].is_null() && errors.is_none();
         let mut run = at.map(|at| log[at].clone()).filter(|run| !replaces(run)).unwrap_or(end.clone());
         if at.is_some_and(|at| has_end(&log[at])) {
@@ -128,13 +128,13 @@ impl Model {
     }
 
     /// The end that a release reports.
-    fn told_end(&self) -> Json {
+    fn reported_end(&self) -> Json {
         self.arg("run").map_or(json!({"o": "released"}), |run| serde_json::from_str(&run).unwrap())
     }
 
-    /// The release of a lease that the node has. `by`: the user who has revoked the lease.
+    /// The release of a lease that the node has. `by`: who has revoked it.
     pub(super) fn end_released(&mut self, by: Option<String>) {
-        let (token, mut end) = (self.token(), self.told_end());
+        let (token, mut end) = (self.token(), self.reported_end());
         if self.args.contains_key("unused") {
             return self.delete_run(&token);
         }
@@ -150,10 +150,11 @@ impl Model {
         let (token, has_room) = (self.token(), self.is_vacant());
         let text = self.history.log.iter().find(|run| run["t"] == token);
         let is_open = text.is_some_and(|run| !has_end(run));
-        let is_told = |run: &Json| has_end(run) && !["lost", "revoked", "expired"].iter().any(|word| run["o"] == *word);
-        let known = text.map(|run| if is_told(run) { "ended" } else { "known" });
+        let is_reported =
+            |run: &Json| has_end(run) && !["lost", "revoked", "expired"].iter().any(|word| run["o"] == *word);
+        let known = text.map(|run| if is_reported(run) { "ended" } else { "known" });
         let forgot = self.arg("run_id").is_none_or(|run_id| run_id != RUN_ID);
-        let end = self.told_end();
+        let end = self.reported_end();
         if self.args.contains_key("unused") {
             self.delete_run(&token);
         } else if self.args.contains_key("final") || known.is_none() && forgot && has_room && end["b"].is_string() {
@@ -194,7 +195,7 @@ impl Model {
         })
     }
 
-    /// True if a run that began at this time (ms) counts for the call with `--once-per`.
+    /// True if a run that began then (ms) counts for the call with `--once-per`.
     fn is_within(&self, began: i64) -> bool {
         let [reach, now, began] =
             [self.int("once").unwrap_or(0), self.ms(), began].map(|ms| Duration::from_millis(ms.max(0) as u64));
@@ -208,14 +209,14 @@ impl Model {
     }
 
     /// The answer of runs.lua.
-    pub(super) fn tell_runs(&self) -> Json {
+    pub(super) fn report_runs(&self) -> Json {
         let (History { log, runs, visits, .. }, is_held) = (&self.history, self.held_claim().is_some());
         let members = is_held.then_some(self.members.value.len());
         let most = usize::try_from(self.int("most").unwrap()).unwrap() + members.unwrap_or(1);
         let texts = &log[..most.min(log.len())];
-        let told = texts.iter().map(|run| &run["t"]).filter(|token| is_held && self.has(token.as_str().unwrap()));
+        let holding = texts.iter().map(|run| &run["t"]).filter(|token| is_held && self.has(token.as_str().unwrap()));
         let value = self.lock.as_ref().map_or(Some(Json::Null), |lock| lock.value.as_ref().map(|value| json!(value)));
-        let going: Vec<_> = value.into_iter().chain(told.cloned()).collect();
+        let going: Vec<_> = value.into_iter().chain(holding.cloned()).collect();
         let newest = self.arg("newest").and(self.newest.as_deref());
         let visits = self
             .arg("hosts")

@@ -16,7 +16,6 @@ use redis::{Connection, PubSub, Value};
 use regex_lite::Regex;
 use std::collections::BTreeMap;
 
-/// The lock.
 const LOCK: &str = "redlock:x";
 /// The names of the lock's other keys and of its channels begin with this text.
 const BASE: &str = "{redlock:x}:\u{1f}";
@@ -30,7 +29,6 @@ const FOLDERS: [&str; 2] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/history"),
 ];
 
-/// The text of this Lua file.
 fn file(name: &str) -> String {
     let texts = FOLDERS.iter().map(|folder| std::fs::read_to_string(format!("{folder}/{name}.lua")));
     texts.reduce(Result::or).unwrap().unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -94,7 +92,6 @@ impl Reply {
         }
     }
 
-    /// The value with this name in the answer.
     fn get(&self, name: &str) -> &Reply {
         let pair = self.items().chunks(2).find(|pair| pair[0] == Reply::Text(name.to_owned()));
         pair.map_or(&Reply::Nil, |pair| &pair[1])
@@ -123,13 +120,11 @@ impl Reply {
         self.text("node").split_once(' ').expect("its uptime and run_id")
     }
 
-    /// The first holder in the answer.
     fn holder(&self) -> &Reply {
         self.get("holders").items().first().unwrap_or(&Reply::Nil)
     }
 }
 
-/// The scripts, and a connection to run them over.
 struct Scripts {
     connection: Connection,
     scripts: BTreeMap<String, redis::Script>,
@@ -215,7 +210,7 @@ impl Scripts {
         self.run("take", &given.join(" "))
     }
 
-    /// Asks the server to create a lease again, if the server's run_id is `run_id`.
+    /// Asks the server to re-create a lease, if its run_id is `run_id`.
     #[track_caller]
     fn recreate(&mut self, token: &str, run_id: &str) -> Reply {
         self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run_id={run_id} hold=base"))
@@ -273,10 +268,10 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     assert_eq!(scripts.release("t"), word("released"));
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
     assert_eq!(waiters(&redis), ["next"]);
-    let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
+    let said: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
     // `alive` hears `head`, too: after the last dead waiter was dropped, `alive` was first for a moment.
     let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
-    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
+    assert_eq!(said, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     assert_eq!(scripts.take("alive", "v", "60000", "").word(), "granted");
 }
 
@@ -295,9 +290,9 @@ fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     assert_eq!(scripts.take("next", "v", "60000", "").word(), "reserved");
     eventually(SOON, "the reservation ran out", || !redis.exists(&part("reserved")));
     assert_eq!(scripts.take("next", "v", "60000", "").word(), "granted");
-    let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
+    let said: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
     let expected = [("next", "head"), ("frozen", "go")];
-    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
+    assert_eq!(said, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     // `frozen` thaws, and with its old ticket stands in line before `late`, which came in the meantime.
     scripts.take("late", "w", "60000", "");
     let reply = scripts.take("frozen", "u", "60000", &ticket);
@@ -353,7 +348,7 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "held");
         assert_eq!(scripts.release("t"), word("released"), "{user}");
         assert!(!redis.exists(LOCK));
-        // The script cannot find out whether the waiter is dead, so it treats the waiter as alive.
+        // The script cannot find out whether the waiter is dead, so it treats it as alive.
         assert_eq!(redis.get(&part("reserved")).as_deref(), Some("waiter"));
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
         assert_eq!(scripts.run("undo", "token=u"), word("done"));
@@ -372,8 +367,8 @@ fn a_key_that_must_not_be_read_is_no_key_of_another_type() {
     for (name, arguments) in
         [("extend", &[("token", "t")][..]), ("release", &[("token", "t")]), ("inspect", &[("most", "1")])]
     {
-        let told = scripts.try_with(name, arguments).map_err(|error| error.to_string());
-        assert!(told.as_ref().is_err_and(|error| error.to_lowercase().contains("run")), "{name}: {told:?}");
+        let said = scripts.try_with(name, arguments).map_err(|error| error.to_string());
+        assert!(said.as_ref().is_err_and(|error| error.to_lowercase().contains("run")), "{name}: {said:?}");
     }
 }
 

@@ -1,6 +1,5 @@
-//! A model of one lock, written from the description of the lock: who has the lock, who waits, and (in history.rs) which
-//! runs the lock has had. For each call of a script the model gives the answer, the messages, and the keys that are
-//! left.
+//! A model of one lock, written from the description of the lock: who holds it, who waits, and (in history.rs) which
+//! runs it has had. For each call of a script the model gives the answer, the messages, and the keys that are left.
 
 use super::history::History;
 use serde_json::{Value as Json, json};
@@ -10,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) type Scores = BTreeMap<String, i64>;
 pub(super) type Record = BTreeMap<String, String>;
 
-/// The uptime and the run_id that the server is made to tell.
+/// What the server is made to report as its uptime and its run_id.
 pub(super) const UPTIME_S: i64 = 100;
 pub(super) const RUN_ID: &str = "this";
-/// The end of each mark (`shared.NONCE`). In the test, the server's hash function always returns this.
+/// The end of each mark (`shared.NONCE`), which the server's hash function always returns in the test.
 pub(super) const NONCE: &str = "0123456789abcdef";
 /// How long a free lock is reserved for a waiter: so long that no reservation for a waiter runs out in the test.
 pub(super) const RESERVED_MS: i64 = 700_000;
@@ -86,13 +85,13 @@ pub(super) fn node() -> Json {
     json!(format!("{UPTIME_S} {RUN_ID}"))
 }
 
-/// Calls and their arguments, deletions by others, and who has the lock.
+/// Calls and their arguments, deletions by others, and who holds the lock.
 impl Model {
     pub(super) fn new(us: i64) -> Model {
         Model { us, ..Model::default() }
     }
 
-    /// Deletes this key, as if somebody had deleted the key by hand.
+    /// As if somebody had deleted it by hand.
     pub(super) fn delete(&mut self, key: &str) {
         match key {
             "lock" => self.lock = None,
@@ -113,8 +112,8 @@ impl Model {
         *self = Model { listening, ..Model::new(self.us) };
     }
 
-    /// Changes the model as a call of this script changes the server; `args` has the arguments. Returns the script's
-    /// answer. A field that is null in the result is missing in the script's answer.
+    /// Changes the model as a call of this script with the arguments `args` changes the server, and returns the
+    /// script's answer. A field that is null in the result is missing in the answer.
     pub(super) fn call(&mut self, script: &str) -> Json {
         self.sweep();
         match script {
@@ -128,7 +127,7 @@ impl Model {
             "release" => self.release(),
             "revoke" => self.revoke(),
             "holds" => self.newest_hold(),
-            "runs" => self.tell_runs(),
+            "runs" => self.report_runs(),
             "close" => self.close(),
             _ => self.inspect(),
         }
@@ -154,13 +153,12 @@ impl Model {
         self.lock.as_ref()?.value.as_deref()
     }
 
-    /// The claim of the members; None if no members have the lock.
+    /// None if no members hold the lock.
     pub(super) fn held_claim(&self) -> Option<String> {
         self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
     }
 
-    /// Whether this token has the lock. An empty token never has the lock, although another library may have written
-    /// an empty value.
+    /// An empty token never holds the lock, although another library may have written an empty value.
     pub(super) fn has(&self, token: &str) -> bool {
         match self.held_claim() {
             Some(_) => self.members.value.contains_key(token),
@@ -181,7 +179,7 @@ impl Model {
     }
 
     /// A copy of the record of this token's lease; empty if another library took the lock. If the lease was revoked
-    /// together with all other leases, the copy has the field `revoked`.
+    /// together with all others, the copy has the field `revoked`.
     fn own_record(&self, token: &str) -> Record {
         let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
@@ -192,7 +190,7 @@ impl Model {
         record
     }
 
-    /// The user who has revoked the lease of this record, or all leases at once. None: nobody has revoked the lease.
+    /// The user who has revoked the lease of this record, or all leases at once.
     fn revoked_by(&self, record: &Record) -> Option<String> {
         if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
@@ -286,13 +284,13 @@ impl Model {
         }
     }
 
-    /// Makes the keys `lock` and `lease` expire at the millisecond `ends`.
+    /// Makes the keys `lock` and `lease` expire at `ends` (ms since 1970).
     fn end_at(&mut self, ends: i64) {
         self.lock.as_mut().unwrap().ends = Some(ends);
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// Makes the lock's keys expire at the latest deadline of a member. Deletes these keys if no member is left.
+    /// Makes the lock's keys expire at the latest deadline of a member. Deletes them if no member is left.
     fn expire_all(&mut self) {
         match self.members.value.values().copied().max() {
             None => self.delete_mark(),
@@ -316,7 +314,7 @@ impl Model {
         }
     }
 
-    /// Makes the member `token` last for `ttl` ms from now.
+    /// The member `token` lasts for `ttl` ms from now.
     fn expire(&mut self, token: &str, ttl: i64) {
         let ends = self.ms() + ttl;
         self.members.value.insert(token.to_owned(), ends);
@@ -365,11 +363,11 @@ impl Model {
         self.slots.extend(slot.map(|slot| (token.clone(), slot)));
         self.set_counter(count, slot.map(|slot| slot.to_string()).as_deref());
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
-        let told = ["token", "ttl", "host", "pid", "user", "label", "renewal"].map(|name| (name, self.arg(name)));
+        let given = ["token", "ttl", "host", "pid", "user", "label", "renewal"].map(|name| (name, self.arg(name)));
         let once =
             self.arg("once").map(|_| if self.args.contains_key("labelled") { "labelled" } else { "1" }.to_owned());
         let known = [("fence", Some(fence.to_string())), ("since", Some(since.to_string())), ("once", once)];
-        let fields = told.into_iter().chain(known).filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let fields = given.into_iter().chain(known).filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let record = self.record_mut(&token);
         record.value.extend(fields);
         record.ends = ends;
@@ -395,7 +393,8 @@ impl Model {
         ttl
     }
 
-    /// Extends the lease of the call's token, and returns the ms left. The ttl is the argument `ttl`, else the ttl in `record`, else the argument `default`.
+    /// Extends the lease of the call's token, and returns the ms left. The ttl is the argument `ttl`, else the one in
+    /// `record`, else the argument `default`.
     fn extend_lease(&mut self, record: &Record) -> i64 {
         let token = self.token();
         let taken_for = record.get("ttl").map(|ttl| ttl.parse().unwrap());
@@ -465,7 +464,7 @@ impl Model {
         in_order(&self.queue).into_iter().next().map(|(waiter, _)| waiter)
     }
 
-    /// Sends the waiter this message (`go` or `head`). If the waiter is dead, drops the waiter, and returns false.
+    /// Sends the waiter this message (`go` or `head`). If it is dead, drops it, and returns false.
     fn tell(&mut self, waiter: &str, what: &str) -> bool {
         if self.listening.contains(waiter) {
             self.heard.push((waiter.to_owned(), what.to_owned()));
@@ -484,8 +483,8 @@ impl Model {
     }
 
     /// Calls the first live waiter in line, if its claim fits. Calls nobody if the lock is reserved already. `me`: the
-    /// waiter that sends the request; None: the client does not wait. If `me` is the first in line, `me` leaves the
-    /// line without being called.
+    /// waiter that sends the request; None: the client does not wait. If it is the first in line, it leaves the line
+    /// without being called.
     fn call_next(&mut self, me: Option<&str>) -> Next {
         if self.reserved.is_some() {
             self.tell_first();
@@ -603,9 +602,9 @@ impl Model {
         }
     }
 
-    /// Answers a TAKE while the lock is reserved for another client. Grants if both clients want a shared lease, or if
-    /// both want a slot. But there must be room for both leases, and the line must be empty. Else refuses. `reserved`:
-    /// the other client, by the name of a waiter or the token of a holder.
+    /// Answers a TAKE while the lock is reserved for another client. Grants if both clients want a shared lease, or
+    /// both want a slot, if there is room for both leases, and if the line is empty. Else refuses. `reserved`: the
+    /// other client, by the name of a waiter or the token of a holder.
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };
@@ -634,9 +633,9 @@ impl Model {
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
-        // The fencing token of a slot exceeds the slot's counter and the lock's counter. The fencing token of an
-        // exclusive lease exceeds the lock's counter and all slots' counters. With a single node, `recreate` refuses a
-        // lease whose fencing token is below one of these counters.
+        // The fencing token of a slot exceeds the slot's counter and the lock's counter; that of an exclusive lease
+        // exceeds the lock's counter and all slots' counters. With a single node, `recreate` refuses a lease whose
+        // fencing token is below one of these counters.
         let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
         let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
         let count = if claim == "shared" { own } else { own.max(other) };
@@ -682,8 +681,8 @@ impl Model {
         answer
     }
 
-    /// The waiter that sends the TAKE may remember a lease (`seen`). If the server has lost this lease in a restart,
-    /// reserves the lock for the holder of the lease.
+    /// The waiter that sends the TAKE may have seen a lease (`seen`). If the server has lost it in a restart, reserves
+    /// the lock for its holder.
     fn keep_for_holder(&mut self) {
         let (Some(token), Some(left)) = (self.arg("seen"), self.int("seen_left")) else { return };
         let (fence, is_shared) = (self.int("seen_fence").unwrap(), self.args["seen_claim"] == "shared");
@@ -711,9 +710,8 @@ impl Model {
         json!({"outcome": "done"})
     }
 
-    /// Returns whether the call's token has the lock, and the hold that the call names. The hold is None if the call
-    /// names no hold. Another library's token may look like `TOKEN.HOLD`. If that token has the lock, the result is
-    /// true and None.
+    /// Returns whether the call's token holds the lock, and the hold that the call names, if any. Another library's
+    /// token may look like `TOKEN.HOLD`. If that token holds the lock, the result is true and None.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
         let looks_so =
@@ -922,7 +920,6 @@ impl Model {
         "released"
     }
 
-    /// Revokes the leases of all members.
     fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;

@@ -1,6 +1,6 @@
 //! Thousands of random calls of the scripts: each answer, each message and the keys in Redis must be as the model says.
-//! The same seed makes the same calls again, since the test sets the scripts' clock. Leases have claims of every kind,
-//! waiters live and die, runs are remembered.
+//! The same seed makes the same calls again, because the test sets the scripts' clock. Leases have claims of every
+//! kind, waiters live and die, runs are kept.
 
 use super::history::number;
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The first letter of a waiter's name tells the claim: s for shared, p for slots, any other letter for exclusive.
+/// The first letter of a waiter's name shows the claim: s for shared, p for slots, any other letter for exclusive.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
 const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 /// These ttls are far apart, so a key's PTTL shows which ttl was set.
@@ -52,8 +52,8 @@ const ALL: &[Described] = &[
     (4, "close", "ttl:35=TTL by=me|you"),
     (4, "runs", "most=1|20 hosts:50=1 newest:50=1"),
 ];
-/// Calls for exclusive leases. The lock is mostly free when a call asks for it, and most runs end by an exit or a
-/// signal. This is the plain case, for which the scripts have special code.
+/// The plain case, for which the scripts have special code: exclusive leases, on a lock that is mostly free when a call
+/// asks for it; most runs end by an exit or a signal.
 const USUAL: &[Described] = &[
     (
         40,
@@ -123,8 +123,9 @@ fn matches(name: &str, expected: &Json, reply: &Reply) -> bool {
             expected.len() == items.len() && expected.iter().zip(&items).all(|(one, item)| matches("", one, item))
         }
         (Json::Object(fields), Reply::List(items)) => {
-            let told: Vec<_> = fields.iter().filter(|(_, field)| !field.is_null()).collect();
-            items.len() == 2 * told.len() && told.iter().all(|(name, field)| matches(name, field, reply.get(name)))
+            let present: Vec<_> = fields.iter().filter(|(_, field)| !field.is_null()).collect();
+            items.len() == 2 * present.len()
+                && present.iter().all(|(name, field)| matches(name, field, reply.get(name)))
         }
         _ => false,
     }
@@ -172,13 +173,12 @@ impl Run<'_> {
         redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut self.scripts.connection).unwrap();
     }
 
-    /// The token of a new try: each try has a token of its own.
+    /// Each try has a token of its own.
     fn new_token(&mut self) -> String {
         self.tries += 1;
         format!("t{}", self.tries)
     }
 
-    /// The tokens of the holders.
     fn holders(&self) -> Vec<String> {
         match self.model.held_claim() {
             Some(_) => self.model.live_members(),
@@ -398,9 +398,9 @@ impl Run<'_> {
     }
 }
 
-/// The kind of calls that a test makes. `alive`: waiters live and die by chance; false: all waiters are dead.
-/// `has_plain_way`: the scripts use their special code for the plain case (an exclusive lease, an empty line); false:
-/// the scripts use their general code in all cases.
+/// The kind of calls that a test makes. `alive`: waiters live and die by chance; false: all are dead. `has_plain_way`:
+/// the scripts use their special code for the plain case (an exclusive lease, an empty line); false: they use their
+/// general code in all cases.
 struct Calls {
     described: &'static [Described],
     claims: &'static [&'static str],
@@ -408,7 +408,7 @@ struct Calls {
     has_plain_way: bool,
 }
 
-/// How many steps the test makes with each seed. A step is a call of a script, or another change.
+/// A step is a call of a script, or another change.
 const CALLS: usize = 250;
 
 /// Compares the scripts with the model, for each of these seeds.
@@ -456,7 +456,7 @@ fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
     agree(201..211, &MOSTLY_USUAL);
 }
 
-/// The scripts have special code for the plain case. In that case their general code must have the same effects.
+/// The scripts have special code for the plain case. Their general code must have the same effects there.
 #[test]
 fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
     agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });

@@ -8,7 +8,7 @@ const ANOTHER_RUN: &str = "0123456789abcdef0123456789abcdef01234567";
 #[test]
 fn the_age_of_a_node_has_a_grain_of_a_second_and_may_be_negative() {
     let redis = Redis::start();
-    // The uptime that the node tells, the uptime in the answer, and whether the node is quarantined.
+    // The uptime that the node reports, the uptime in the answer, and whether the node is quarantined.
     for (uptime, known, quarantined) in
         [("0", "0", true), ("-7200", "-7200", true), ("30", "30", true), ("31", "31", false), ("99", "99", false)]
     {
@@ -86,8 +86,8 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");
     assert_eq!(scripts.run("recreate", &back).word(), "extended");
     assert!(!redis.exists(&part("reserved")));
-    // After the release, the waiter's TAKE does not reserve the lock for the holder a second time. The counter of
-    // fencing tokens has reached the fencing token that the waiter saw, which shows that the holder was back.
+    // After the release, the waiter's TAKE does not reserve the lock for the holder a second time: the counter of
+    // fencing tokens has reached the one that the waiter saw, which shows that the holder was back.
     assert_eq!(scripts.run("release", "token=t hold=base"), word("released"));
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]).word(), "granted");
 }

@@ -82,7 +82,7 @@ fn a_signal_ends_a_call_at_once() {
 }
 
 #[test]
-fn a_job_is_stopped_and_its_loss_told_in_time() {
+fn a_job_is_stopped_and_its_loss_reported_in_time() {
     let redis = server();
     let test = redlock(&redis, "run -q backup --ttl 6s -- sh -c");
     let alive = test.directory().path().join("alive");

@@ -1,4 +1,4 @@
-//! A Cluster: one node, whose servers share the slots. A lock is on the master that has the lock's slot at present.
+//! A Cluster: one node, whose servers share the slots. A lock is on the master that has its slot at present.
 
 use crate::support::{
     Authority, Cluster, Contenders, Endless, Line, Numbered, Redis, SOON, Test, acquire, any, eventually,
@@ -16,7 +16,7 @@ fn length(cluster: &Cluster) -> usize {
 #[test]
 fn every_command_finds_the_master_of_the_slot() {
     let cluster = Cluster::start();
-    // Any server may be a seed. The other seed is an address at which no server listens.
+    // Any server may be a seed. At the other seed's address no server listens.
     for seed in &cluster.0 {
         let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
         let test =
@@ -247,15 +247,15 @@ fn a_job_outlives_its_only_seed() {
 fn the_server_to_blame_is_named() {
     let cluster = Cluster::start();
     let owner = &cluster.0[cluster.owner(KEY)];
-    let told = |why| {
+    let says = |why| {
         let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "2s"]).status(69);
         test.stderr(message(["cluster@", &format!("({})", owner.address()), why])).run();
     };
     owner.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    told("OOM");
+    says("OOM");
     owner.command(&["CONFIG", "SET", "maxmemory", "0"]);
     owner.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    told("timed out");
+    says("timed out");
     owner.command(&["CLIENT", "UNPAUSE"]);
 }
 

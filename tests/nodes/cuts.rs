@@ -7,8 +7,8 @@ use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, acquire, any, eventu
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
-/// The longest time for which a lease may stay on a node after the end of redlock. With a single node: 3 s. With
-/// several nodes: the ttl of 12 s, and 3 s more, since redlock does not wait for all nodes.
+/// How long a lease may stay on a node after the end of redlock. With a single node: 3 s. With several nodes: the ttl
+/// of 12 s, and 3 s more, because redlock does not wait for all of them.
 const LEFT_FOR: Duration = Duration::from_secs(3);
 const LEFT_ON_ONE_OF_SEVERAL: Duration = Duration::from_secs(15);
 

@@ -3,11 +3,11 @@
 use crate::support::{Endless, Test, any, perhaps, redlock, status_line};
 use std::time::Duration;
 
-/// The most memory that a call may fill, in kB.
+/// The most that a call may fill, in kB.
 const MEMORY: u64 = 40_000;
 
-/// Makes the call, and returns its standard error. The call must end in time, with this status, and with little memory
-/// used. If the call ends before the first measurement, it had no time to fill the memory.
+/// Returns the standard error of the call, which must end in time, with this status, and with little memory used. A
+/// call that ends before the first measurement had no time to fill it.
 #[track_caller]
 fn stays_small(test: Test, status: i32) -> String {
     let said =

@@ -12,12 +12,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-/// The node timeout of these tests. With this timeout a call takes at most `AT_MOST`, even on a busy machine. The call
-/// asks, waits for a recovery, and undoes its request.
+/// With this node timeout a call takes at most `AT_MOST`, even on a busy machine: it asks, waits for a recovery, and
+/// undoes its request.
 const TIMEOUT: &str = "300ms";
 const AT_MOST: Duration = SOON;
 
-/// Calls of the commands that talk to Redis, apart from log and doctor.
+/// Those that talk to Redis, apart from log and doctor.
 fn commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "backup"],
@@ -49,7 +49,7 @@ fn fails(url: &str, node: &str, arguments: &[&str]) {
     test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
 }
 
-/// Calls `check` with all cases at once, to save time: redlock repeats a failed release for up to five seconds.
+/// All cases at once, to save time: redlock repeats a failed release for up to five seconds.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -282,7 +282,7 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
         fails(&redis.url(), "", arguments);
     }
     redis.resume();
-    // The requests from the time of the stop come first: the server takes up the following five requests after them.
+    // The requests from the time of the stop come first: the server takes up the following five after them.
     for _ in 0..5 {
         let _ = redis.keys_without_history();
     }
@@ -356,7 +356,7 @@ fn the_kernel_looks_whether_a_silent_connection_still_has_its_other_end() {
 }
 
 #[track_caller]
-fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
+fn ends_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
     let test = redlock(servers, "run -q backup --ttl 5s --node-timeout 2s -- sh -c");
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
     let job = job.stderr(loss(["timed out"])).spawn();
@@ -371,13 +371,13 @@ fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
 }
 
 #[test]
-fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
+fn a_job_ends_before_the_lease_on_a_stopped_server_can_expire() {
     let redis = Redis::start();
-    is_gone_before_the_lease_can_expire(&redis, &redis);
+    ends_before_the_lease_can_expire(&redis, &redis);
 }
 
 #[test]
 fn so_it_is_by_tls() {
     let (tls, _authority) = Tls::start();
-    is_gone_before_the_lease_can_expire(&tls, &tls.redis);
+    ends_before_the_lease_can_expire(&tls, &tls.redis);
 }

@@ -1,5 +1,5 @@
-//! `local:`, one server for each directory. The first call that needs the server starts it. The server does not depend
-//! on this call. If the server is killed, the next request of any call starts it again.
+//! `local:`, one server for each directory. The first call that needs the server starts it, and the server does not
+//! depend on this call. If it is killed, the next request of any call starts it again.
 
 use crate::support::{
     Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A place for servers of `local:`, which are killed when the place is dropped.
+/// A place for servers of `local:`, which are killed when it is dropped.
 struct Place {
     root: Directory,
 }
@@ -34,7 +34,7 @@ impl Place {
         self.root.path().join("l")
     }
 
-    /// The pids of all servers of this directory.
+    /// The pids of all of them.
     fn servers(&self) -> Vec<u32> {
         let mut all = have_lock(self.root.path());
         // A redlock that is about to become a server does not count yet.
@@ -58,7 +58,7 @@ impl Place {
         pid
     }
 
-    /// A place whose directory is there already, with this mode.
+    /// A place whose directory exists already, with this mode.
     fn made(mode: u32) -> Place {
         let place = Place::new();
         fs::create_dir(place.path()).unwrap();
@@ -248,7 +248,7 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    // The job also deletes `lock`, the file by which redlock knows the server. (A job that cleans up may do that.)
+    // The job also deletes `lock`, the file by which redlock knows the server, as a job that cleans up may do.
     let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
     let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {
@@ -327,7 +327,7 @@ fn a_signal_ends_the_wait_for_a_server_that_does_not_come() {
         call.send(Signal::SIGTERM);
         call.finish();
     }
-    // No server is started beside the process that has the lock on the file.
+    // No server is started beside the process that holds the lock on the file.
     place.is_refused(69, message(["has lost its socket", "l/redis.sock"]));
 }
 
@@ -382,7 +382,7 @@ fn looking_starts_nothing_and_creates_nothing() {
 }
 
 #[test]
-fn a_server_that_cannot_start_is_told_with_its_log() {
+fn a_server_that_cannot_start_is_reported_with_its_log() {
     let place = Place::made(0o700);
     fs::write(place.path().join("appendonlydir"), "").unwrap();
     fs::create_dir(place.path().join("appendonly.aof")).unwrap();
@@ -598,7 +598,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_is_told_with_the_log() {
+fn a_full_disk_is_reported_with_the_log() {
     let place = Place::made(0o700);
     let Some(disk) = Disk::at(place.path()) else { return };
     let token = acquire_for(&place, "backup", "5m");

@@ -116,8 +116,8 @@ fn validity_counts_from_before_the_request_was_sent() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(100)))).collect();
     let acquired = redlock(&proxies, "acquire backup --ttl 10s --node-timeout 3s --format json").stdout(any()).run();
     let (validity, took) = (acquired.json()["validity_ms"].as_u64().unwrap(), acquired.elapsed);
-    // The validity is the ttl, less the drift (102 ms) and the round trip. The round trip takes at least 200 ms. It
-    // takes no longer than the call.
+    // The validity is the ttl, less the drift (102 ms) and the round trip, which takes at least 200 ms, and no longer
+    // than the call.
     assert!(validity <= 9_698 && ms(validity) + took + ms(1) >= ms(9_898), "{validity}, {took:?}");
 }
 
@@ -149,7 +149,7 @@ fn rivals_that_have_a_part_each_are_tried_again_with_pauses() {
         node.command(&["SET", KEY, rival, "PX", "60000"]);
     }
     let calls = [0, 1, 2].map(|_| redlock(&nodes, "acquire -q backup").turned_away().spawn());
-    // The six random pauses of a call add up to 0.6 s on average. So three calls together hardly ever take less than
+    // The six random pauses of a call add up to 0.6 s on average, so three calls together hardly ever take less than
     // 0.3 s.
     let took: Duration = calls.into_iter().map(|call| call.finish().elapsed).sum();
     assert!(took > ms(300), "{took:?}");
@@ -176,7 +176,7 @@ fn a_slow_node_that_grants_after_the_decision_is_released_with_the_others() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     proxies[2].set(Mode::Delay(ms(150)));
     eventually(SOON, "granted late", || {
-        // A release over a new connection to the slow node could overtake the take. So the job sleeps: then the take
+        // A release over a new connection to the slow node could overtake the take. The job sleeps so that the take
         // arrives first.
         redlock(&proxies, "run -q backup -- sleep 0.1").run();
         nodes[2].exists("{redlock:backup}:\u{1f}fence")

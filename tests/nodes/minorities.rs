@@ -8,7 +8,7 @@ use std::time::Instant;
 
 const KEY: &str = "redlock:backup";
 
-/// Starts a job under a lock over these nodes. Returns the job, and the token of its lease.
+/// Starts a job under a lock over these nodes, and returns it with the token of its lease.
 #[track_caller]
 fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
     let test = redlock(nodes, format!("run -q backup --ttl {ttl} --node-timeout 1s -- sh -c"));
@@ -19,7 +19,7 @@ fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
     (job, token)
 }
 
-/// Waits for the end of the job. Checks that no node gets the job's lease back meanwhile.
+/// Waits for the end of the job, and checks that no node gets the lease back meanwhile.
 #[track_caller]
 fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
     let mut connections: Vec<_> = nodes.iter().map(Redis::connection).collect();

@@ -13,7 +13,7 @@ fn pair() -> (Redis, Redis, Proxy) {
     (primary, replica, name)
 }
 
-/// The two servers exchange their roles; then the name leads to the new primary.
+/// The two servers exchange their roles, and then the name leads to the new primary.
 fn fail_over(old: &Redis, new: &Redis, name: &Proxy) {
     new.command(&["REPLICAOF", "NO", "ONE"]);
     old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);

@@ -9,7 +9,6 @@ use nix::sys::signal::Signal;
 
 const KEY: &str = "redlock:backup";
 
-/// Both commands that take the lock.
 fn commands() -> [&'static [&'static str]; 2] {
     [&["acquire", "--name", "backup"], &["run", "--name", "backup"]]
 }
@@ -21,7 +20,7 @@ fn waiting<W: Where + ?Sized>(servers: &W, command: &[&str], arguments: &[&str])
 }
 
 /// This many lines, all from redlock. The last line names the node.
-fn told(node: &str, lines: usize) -> Pattern {
+fn reports(node: &str, lines: usize) -> Pattern {
     let node = node.to_owned();
     when(format!("{lines} lines, the last one with {node}"), move |text| {
         text.lines().count() == lines
@@ -30,7 +29,7 @@ fn told(node: &str, lines: usize) -> Pattern {
     })
 }
 
-/// Waits until the waiter has said that the node does not answer, and checks that the waiter still waits.
+/// Waits until the waiter has said that the node does not answer, and checks that it still waits.
 #[track_caller]
 fn says_at_once(waiter: &mut Running, node: &str) {
     waiter.says(when("a line with the node", {
@@ -47,8 +46,8 @@ fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     for command in commands() {
         let arguments = ["--wait", "3s", "--node-timeout", "300ms"];
         let quiet = [&arguments[..], &["-q"]].concat();
-        calls.push(waiting(servers, command, &quiet).status(69).stderr(told(node, 1)).spawn());
-        let mut waiter = waiting(servers, command, &arguments).status(69).stderr(told(node, 1)).spawn();
+        calls.push(waiting(servers, command, &quiet).status(69).stderr(reports(node, 1)).spawn());
+        let mut waiter = waiting(servers, command, &arguments).status(69).stderr(reports(node, 1)).spawn();
         says_at_once(&mut waiter, node);
         calls.push(waiter);
     }
@@ -57,7 +56,7 @@ fn waits_it_out<W: Where + ?Sized>(servers: &W, node: &str) {
     }
 }
 
-/// Checks that all waiters get the lock, now that the server is there.
+/// Checks that all waiters get the lock, now that the server answers.
 #[track_caller]
 fn are_served(waiters: Vec<Running>, redis: &Redis) {
     for waiter in waiters {
@@ -192,7 +191,7 @@ fn without_a_wait_it_is_one_try() {
     for command in commands() {
         for arguments in [&[][..], &["--wait", "0"]] {
             let test = waiting(format!("redis://{address}").as_str(), command, arguments).status(69);
-            test.stderr(told(&address, 1)).run();
+            test.stderr(reports(&address, 1)).run();
         }
     }
 }

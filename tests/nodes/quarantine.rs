@@ -1,5 +1,5 @@
 //! Nodes in quarantine: they were started so recently that they may have forgotten a lease. They grant nothing, and
-//! tell nothing of a lock that they do not know.
+//! report nothing about a lock that they do not know.
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, any, eventually, ms, perhaps, redlock, restarted, send, when,
@@ -15,8 +15,8 @@ fn by_default<W: Where + ?Sized>(servers: &W) -> Test {
     Test::new(servers).env_remove("REDLOCK_QUARANTINE")
 }
 
-/// Takes a lease on three nodes that have been up for an hour, and extends the lease for `ttl`. Then the last two nodes
-/// forget the lease, and say that they have been up for `seconds`. Returns the nodes and the token.
+/// Takes a lease on three nodes that have been up for an hour, and extends it for `ttl`. Then the last two nodes forget
+/// it, and say that they have been up for `seconds`. Returns the nodes and the token.
 fn two_that_forgot(ttl: &str, seconds: i64) -> (Vec<Redis>, String) {
     let mut nodes = Redis::aged(3, 3_600);
     let token = acquire_on_all(&nodes, "backup");
@@ -47,7 +47,7 @@ fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
 }
 
 /// Checks that a waiter is not served. The first node shows a lease of more than thirty seconds, so the other nodes
-/// stay in quarantine for longer than thirty seconds.
+/// stay in quarantine for longer than that.
 #[track_caller]
 fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
     let test = by_default(nodes).args(["acquire", "-q", "--name", "backup", "--ttl", "4s", "--wait", "4s"]);
@@ -162,7 +162,7 @@ fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
     // its wait.
     take.iter().for_each(|arguments| refused(arguments));
     off(&["release", "-q", "backup", "--token", &token]).run();
-    // A single node need not tell its uptime, unless a quarantine is given.
+    // A single node need not report its uptime, unless a quarantine is given.
     by_default(&nodes[0]).args(["run", "-q", "backup", "--", "true"]).run();
     let test = by_default(&nodes[0]).args(["acquire", "backup", "--quarantine", "1s"]).status(78);
     test.stderr(when("what to do", |text| text.contains("refuses INFO"))).run();

@@ -59,7 +59,7 @@ const HEALS: [&str; 36] = [
     "Ein unbekannter Fehler",
 ];
 
-/// Calls `check` with each reply and the exit status that follows from the reply. Several threads share the replies.
+/// Calls `check` with each reply and the exit status that follows from it. Several threads share the replies.
 fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
     let replies = FOR_GOOD.iter().map(|reply| (*reply, 78)).chain(HEALS.iter().map(|reply| (*reply, 69)));
     let replies: Vec<(&'static str, i32)> = replies.collect();
@@ -175,7 +175,7 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
 
 /// A full server sends its error unasked, and closes the connection at once, often before the request has come.
 #[test]
-fn a_server_with_too_many_clients_is_told_as_such() {
+fn a_server_with_too_many_clients_is_reported_as_such() {
     let redis = Redis::with_tcp(&["--maxclients", "10"]);
     let mut others = Vec::new();
     // Other connections, from the server's start, will close soon. So the test waits until it has ten of its own.

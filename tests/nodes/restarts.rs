@@ -1,5 +1,5 @@
 //! Nodes that were restarted, and may have forgotten a lease. With several nodes, such a node grants nothing for a
-//! while. The holder gives the lease again to a node that has lost it.
+//! while. The holder re-creates the lease on a node that has lost it.
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, eventually_on_none, job, message, ms,
@@ -123,7 +123,7 @@ fn a_job_survives_the_restart_of_its_only_server() {
         let held = ms(object["holders"][0]["held_ms"].as_u64().unwrap());
         assert!(held + ms(20) > before, "{held:?}, {before:?}");
         drop(writer);
-        // With -q redlock does not tell of an outage that is over.
+        // With -q redlock does not report an outage that is over.
         assert_eq!(job.finish().stderr, "");
         assert!(!redis.exists(KEY));
     }
@@ -255,8 +255,8 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
 
 #[test]
 fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
-    // Before the release, two things may happen. `restarts`: the server restarts, and the holder re-creates the lease.
-    // `cuts`: the connection is cut.
+    // Before the release, the server restarts and the holder re-creates the lease (`restarts`), or the connection is
+    // cut (`cuts`), or both.
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);

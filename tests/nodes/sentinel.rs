@@ -114,7 +114,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
     // The old primary refuses to become a replica, whatever the Sentinels tell it.
     old.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof"]);
     let waiter = Line::join(old, Line::waiter(&service));
-    // One Sentinel sleeps as long as the old primary, and still names the old primary when both wake up.
+    // One Sentinel sleeps as long as the old primary, and still names it when both wake up.
     service.pause(0);
     old.pause();
     let new = service.fails_over_from(0);
@@ -232,9 +232,9 @@ fn a_job_survives_a_fail_over_by_tls() {
     eventually(SOON, "confirmed by the new primary", || new.get(KEY) == token && new.pttl(KEY) > 28_500);
     drop(writer);
     job.finish();
-    let told = |url: &str, text: &str| {
+    let refused = |url: &str, text: &str| {
         redlock(url, "acquire backup --node-timeout 1s").any_end().stderr(message([text])).run();
     };
-    told(&url, "has issued its certificate");
-    told(&service.url(), "TLS");
+    refused(&url, "has issued its certificate");
+    refused(&service.url(), "TLS");
 }

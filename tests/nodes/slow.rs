@@ -1,11 +1,10 @@
-//! Slow connections. Some tests have round trips that are long in comparison with the ttl. One test has TLS, a
-//! password, and a hold-up on the way. Times are parts of the ttl. The ttl is four seconds here, enough for a slow
-//! machine, and one second in `tests/alone/slow.rs`.
+//! Slow connections: round trips that are long in comparison with the ttl, and one test with TLS, a password, and a
+//! hold-up on the way. Times are parts of the ttl, which is four seconds here, enough for a slow machine, and one
+//! second in `tests/alone/slow.rs`.
 
 use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, like, ms, perhaps, redlock, teach_scripts};
 use std::time::{Duration, Instant};
 
-/// The arguments of a call of `run` with this ttl.
 fn arguments(name: &str, ttl: Duration) -> Vec<String> {
     let (whole, timeout) = (ttl.as_millis(), ttl.as_millis() / 2);
     let line = format!("run -v {name} --ttl {whole}ms --node-timeout {timeout}ms -- sh -c");

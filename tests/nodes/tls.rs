@@ -10,9 +10,9 @@ use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 
-/// The call tries to acquire the lock. It must end with this status, and with a message that has these texts.
+/// The call that tries to acquire the lock must end with this status, and with a message that has these texts.
 #[track_caller]
-fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
+fn refused<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
     test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]).fails(code, fragments).run();
 }
 
@@ -43,7 +43,7 @@ fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
     let by_system = || Test::new(url.as_str()).env("SSL_CERT_FILE", &ca);
     by_system().args(["acquire", "--name", "backup"]).stdout(any()).run();
     let elsewhere = Authority::new();
-    told(
+    refused(
         by_system().arg("--tls-ca").arg(elsewhere.certificate()),
         78,
         ["its certificate is not signed by", "--tls-ca"],
@@ -61,13 +61,13 @@ fn three_masters_by_tls() {
 }
 
 #[test]
-fn what_is_wrong_with_the_servers_certificate_is_told() {
+fn what_is_wrong_with_the_servers_certificate_is_reported() {
     let (tls, authority) = Tls::start();
     let node = tls.address();
     let says = |why: &str, advice: &str| {
-        told(Test::new(&tls), 78, [&format!("{node} failed the TLS handshake: its certificate {why}"), advice]);
+        refused(Test::new(&tls), 78, [&format!("{node} failed the TLS handshake: its certificate {why}"), advice]);
     };
-    told(Test::new(tls.url().as_str()), 78, [&node, "none of the trusted certificates has issued its", "--tls-ca"]);
+    refused(Test::new(tls.url().as_str()), 78, [&node, "none of the trusted certificates has issued its", "--tls-ca"]);
     tls.show(&authority.issue("DNS:elsewhere.example,IP:10.0.0.1", 2));
     says("is for elsewhere.example, 10.0.0.1, and not for localhost;", "use a name of the certificate in --redis");
     tls.show(&authority.issue("", 2));
@@ -99,25 +99,25 @@ fn a_servers_own_certificate_is_trusted_by_its_bytes() {
         run(trusting(&own)).run();
         tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
         // A certificate that says the same, but is another, is not trusted.
-        told(trusting(&Authority::new().own()), 78, [&tls.address(), "its certificate"]);
+        refused(trusting(&Authority::new().own()), 78, [&tls.address(), "its certificate"]);
     }
     let expired = another.issue("DNS:localhost", -1);
     tls.show(&expired);
-    told(trusting(&expired), 78, [&tls.address(), "its certificate has expired"]);
+    refused(trusting(&expired), 78, [&tls.address(), "its certificate has expired"]);
 }
 
 #[test]
 fn a_server_that_asks_for_a_certificate_gets_it() {
     let (tls, _authority, known) = asking();
-    told(Test::new(&tls), 78, [&tls.address(), "asks for a client certificate", "--tls-cert"]);
+    refused(Test::new(&tls), 78, [&tls.address(), "asks for a client certificate", "--tls-cert"]);
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.2"]);
-    told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
+    refused(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
     showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
     // A wait does not help.
     redlock(&tls, "run -q backup --wait 1m -- true").fails(78, ["asks for a client certificate", "--tls-cert"]).run();
     let another = Authority::new();
-    told(
+    refused(
         showing(Test::new(&tls), &another.issue("DNS:client", 2)),
         78,
         [&tls.address(), "failed the TLS handshake: it ", "client certificate", "--tls-cert"],
@@ -159,51 +159,51 @@ fn files_that_cannot_be_used_are_named_at_once() {
         file("garbage", &garbage),
         file("binary", b"\0\xff\0\xff"),
     ] {
-        told(Test::new(&tls).args(["--tls-ca", &bad]), 64, [&bad]);
+        refused(Test::new(&tls).args(["--tls-ca", &bad]), 64, [&bad]);
         let known = authority.issue("DNS:client", 2);
-        told(showing(Test::new(&tls), &Certificate { key: bad.clone().into(), ..known.clone() }), 64, [&bad]);
-        told(showing(Test::new(&tls), &Certificate { certificate: bad.clone().into(), ..known }), 64, [&bad]);
+        refused(showing(Test::new(&tls), &Certificate { key: bad.clone().into(), ..known.clone() }), 64, [&bad]);
+        refused(showing(Test::new(&tls), &Certificate { certificate: bad.clone().into(), ..known }), 64, [&bad]);
     }
     let (one, another) = (authority.issue("DNS:a", 2), authority.issue("DNS:b", 2));
     let mixed = Certificate { key: another.key.clone(), ..one.clone() };
-    told(showing(Test::new(&tls), &mixed), 64, [another.key.to_str().unwrap(), one.certificate.to_str().unwrap()]);
-    told(Test::new(&tls).env("REDLOCK_TLS_CERT", &one.certificate), 64, ["--tls-cert", "--tls-key"]);
+    refused(showing(Test::new(&tls), &mixed), 64, [another.key.to_str().unwrap(), one.certificate.to_str().unwrap()]);
+    refused(Test::new(&tls).env("REDLOCK_TLS_CERT", &one.certificate), 64, ["--tls-cert", "--tls-key"]);
     let known = authority.issue("DNS:client", 2);
     let old = Certificate { certificate: file("old", OF_VERSION_1.as_bytes()).into(), ..known.clone() };
-    told(showing(Test::new(&tls), &old), 64, [old.certificate.to_str().unwrap(), "version 3"]);
+    refused(showing(Test::new(&tls), &old), 64, [old.certificate.to_str().unwrap(), "version 3"]);
     // Keys with a passphrase: as PKCS #8, and in the traditional form of openssl.
     for (name, form) in [("pkcs8", &["pkey"][..]), ("traditional", &["ec"])] {
         let locked = directory.path().join(name).to_str().unwrap().to_owned();
         let mut command = std::process::Command::new("openssl");
         command.args(form).args(["-aes256", "-passout", "pass:s3cret", "-out", &locked, "-in"]).arg(&known.key);
         assert!(command.output().unwrap().status.success());
-        told(
+        refused(
             showing(Test::new(&tls), &Certificate { key: locked.clone().into(), ..known.clone() }),
             64,
             [&locked, "has a passphrase", "openssl pkey"],
         );
     }
     // Without TLS, a call refuses the flag, but ignores the variable: the variable may be meant for other calls.
-    told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
+    refused(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
     let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();
 }
 
 #[test]
-fn a_url_with_the_wrong_scheme_is_told() {
+fn a_url_with_the_wrong_scheme_is_reported() {
     let (tls, _authority) = Tls::start();
     let plain = tls.url().replace("rediss://", "redis://");
-    told(Test::new(plain.as_str()), 69, [&tls.address(), "rediss://"]);
+    refused(Test::new(plain.as_str()), 69, [&tls.address(), "rediss://"]);
     redlock(plain.as_str(), "status").fails(69, ["rediss://"]).run();
     let redis = Redis::with_tcp(&[]);
     let by_tls = redis.tcp_url().replace("redis://", "rediss://");
-    told(Test::new(by_tls.as_str()), 69, [&redis.address(), "redis://"]);
+    refused(Test::new(by_tls.as_str()), 69, [&redis.address(), "redis://"]);
     let address = format!("127.0.0.1:{}", free_port());
-    told(Test::new(format!("rediss://{address}").as_str()), 69, [&address, "connection refused"]);
+    refused(Test::new(format!("rediss://{address}").as_str()), 69, [&address, "connection refused"]);
 }
 
 #[test]
-fn a_server_that_talks_first_and_not_by_tls_is_told() {
+fn a_server_that_talks_first_and_not_by_tls_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -211,7 +211,7 @@ fn a_server_that_talks_first_and_not_by_tls_is_told() {
             let _ = std::io::Write::write_all(&mut client.unwrap(), b"-DENIED Redis is running in protected mode\r\n");
         }
     });
-    told(Test::new(format!("rediss://{address}").as_str()), 78, [&address, "failed the TLS handshake", "redis://"]);
+    refused(Test::new(format!("rediss://{address}").as_str()), 78, [&address, "failed the TLS handshake", "redis://"]);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
     (job, token)
 }
 
-/// Closes all connections to the server, also those of subscribers, but not the test's own connection.
+/// Closes all connections to the server, also those of subscribers, but not the test's own.
 fn cut(tls: &Tls) {
     tls.redis.command(&["CLIENT", "KILL", "SKIPME", "yes"]);
 }
@@ -250,7 +250,7 @@ fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
     let new = Authority::new();
     tls.show(&new.issue("DNS:localhost", 2));
     cut(&tls);
-    // redlock's CA file still has the old CA. Then it has half of the new CA, and at last the whole new CA.
+    // redlock's CA file still has the old CA, then half of the new one, and at last all of it.
     std::thread::sleep(ms(300));
     let text = std::fs::read(new.certificate()).unwrap();
     std::fs::write(authority.certificate(), &text[..text.len() / 2]).unwrap();

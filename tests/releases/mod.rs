@@ -105,7 +105,7 @@ impl Peer {
             .replace("<now>", &now.to_string())
     }
 
-    /// Makes this call of the release; returns the server's answer.
+    /// Returns the server's answer.
     #[track_caller]
     fn call(&self, name: &str) -> Value {
         let call = &self.release.calls[name];
@@ -115,7 +115,7 @@ impl Peer {
         request.query(&mut self.redis.connection()).unwrap()
     }
 
-    /// Makes this call, and checks that it has this outcome.
+    /// Checks that this call has this outcome.
     #[track_caller]
     fn is(&self, name: &str, outcome: &str) {
         let answer = self.call(name);
@@ -151,7 +151,7 @@ fn releases_exclude_each_other() {
         peer.is("take", "held");
         release(&peer.redis, "backup", &token);
 
-        // Readers have the lock beside each other, and no writer gets the lock.
+        // Readers hold the lock beside each other, and no writer gets it.
         peer.is("take-shared", "granted");
         let reader = peer.redlock("acquire backup --shared").run().token();
         peer.redlock("run backup -- true").status(75).run();
@@ -175,7 +175,7 @@ fn releases_exclude_each_other() {
     }
 }
 
-/// Starts a job of the redlock under test, which has the lock. The end of its input ends the job.
+/// Starts a job of the redlock under test, which holds the lock until the job's input ends.
 fn run_job(peer: &Peer) -> (Running, std::io::PipeWriter) {
     job(&peer.redis, &["--wait"], 0)
 }
@@ -191,7 +191,7 @@ fn releases_wait_in_one_line() {
         let second = Line::join(&peer.redis, Line::waiter(&peer.redis));
         assert_eq!(status(&peer.redis, "backup")["waiting"], 2);
 
-        // The release's waiter came first, and is called first; the waiter of this redlock is called next.
+        // The release's waiter came first, and is called first; that of this redlock is called next.
         drop(input);
         first.finish();
         channel.get_message().unwrap();
@@ -249,8 +249,8 @@ fn releases_read_each_others_runs() {
     for peer in Peer::of_each_release() {
         peer.redlock("run backup --once-per 1h --label present -- true").run();
         peer.is("take-once", "ran");
-        let told = format!("{:?}", peer.call("runs"));
+        let runs = format!("{:?}", peer.call("runs"));
         let words: Vec<String> = "present".bytes().map(|byte| byte.to_string()).collect();
-        assert!(told.contains("present") || told.contains(&words.join(", ")), "{told}");
+        assert!(runs.contains("present") || runs.contains(&words.join(", ")), "{runs}");
     }
 }

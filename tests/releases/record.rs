@@ -22,7 +22,7 @@ impl Recorder {
         Recorder { redis, monitor, seen: 0, bodies: BTreeMap::new(), made: Release::default() }
     }
 
-    /// The words of each request that clients have sent since the last call of this function.
+    /// Those that clients have sent since the last call of this function, each as its words.
     fn requests(&mut self) -> Vec<Vec<String>> {
         let lines = self.monitor.lines(&self.redis);
         let requests = lines.iter().skip(self.seen).filter(|line| !line.contains(" lua] ")).map(|line| words(line));
@@ -127,7 +127,7 @@ fn portable(word: &str, holder: &str) -> String {
     }
 }
 
-/// Makes calls of this redlock on the lock `backup`; returns the recorded requests.
+/// Makes the calls on the lock `backup`.
 pub(super) fn recorded() -> Release {
     let mut recorder = Recorder::new();
     recorder.run("run backup --label kept -- true");

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command, ValueHint};
 /// The signals that programs take for a wish to end; `--signal` takes any.
 const SIGNALS: &str = "TERM INT QUIT HUP USR1 USR2 KILL";
 
-/// Pairs of a word and a text: the text replaces `@word@` in a script's template.
+/// The text replaces `@word@` in a script's template.
 type Meanings = Vec<(&'static str, String)>;
 
 /// The scripts, by the names that the shells look for.
@@ -72,11 +72,11 @@ fn zsh(redlock: &Command) -> Meanings {
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
-        // These commands take several names, so `--name` may be repeated.
+        // These commands take several names, so `--name` may be repeated. The others take one: the first argument, or
+        // `--name`.
         "--name" if ["run", "status", "log", "check"].contains(&command.get_name()) => {
             ("*".to_owned(), "_redlock_names".to_owned())
         }
-        // The other commands take one name: either as the first argument, or by `--name`.
         "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
         _ if is_file(option) => (format!("({})", all.join(" ")), "_files".to_owned()),
         _ if is_format(option) => (format!("({})", all.join(" ")), format!("({})", formats(command))),
@@ -155,12 +155,12 @@ fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     options(redlock).filter(of_every_command)
 }
 
-/// The options of this command, without the options that every command has.
+/// Leaves out those that every command has.
 fn own<'a>(redlock: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
     options(command).filter(|option| common(redlock).all(|common| common.get_id() != option.get_id()))
 }
 
-/// The options of all commands, each option once.
+/// The options of all commands, each once.
 fn every_option(redlock: &Command) -> Vec<&Arg> {
     let mut options: Vec<&Arg> = all(redlock).flat_map(options).collect();
     options.sort_by_key(|option| forms(option));
@@ -168,8 +168,8 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// The forms of all options that need a value (`least` is 1), or of all options with an optional value (`least` is 0).
-/// A form such as `-n` is left out, since it needs a value in `log`, and takes none in `run`.
+/// The forms of all options that need a value (`least` is 1), or of all with an optional value (`least` is 0). A form
+/// such as `-n` is left out, because it needs a value in `log`, and takes none in `run`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     let all = every_option(redlock);
     let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
@@ -178,12 +178,12 @@ fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
     options.flat_map(forms).filter(move |form| !others.contains(form))
 }
 
-/// How many values an option takes at least; None for an option without values.
+/// None for an option without values.
 fn least_values(option: &Arg) -> Option<usize> {
     option.get_action().takes_values().then(|| option.get_num_args().unwrap().min_values())
 }
 
-/// The short and the long form of an option, as far as the option has them, such as `-q` and `--quiet`.
+/// The short and the long form of an option, as far as it has them, such as `-q` and `--quiet`.
 fn forms(option: &Arg) -> Vec<String> {
     let short = option.get_short().map(|short| format!("-{short}"));
     short.into_iter().chain(option.get_long().map(|long| format!("--{long}"))).collect()
@@ -209,7 +209,7 @@ fn has_choices(option: &Arg) -> bool {
     !choices(option).is_empty()
 }
 
-/// The values from which an option takes one, with blanks between the values; empty if the option takes any value.
+/// The values from which an option takes one, with blanks between them; empty if it takes any value.
 fn choices(option: &Arg) -> String {
     if option.get_long() == Some("signal") {
         return SIGNALS.to_owned();

@@ -26,7 +26,7 @@ fn date() -> &'static str {
     date
 }
 
-/// The files of a folder: the text of each file by the file's name.
+/// The text of each file of a folder by its name.
 type Files = BTreeMap<String, String>;
 
 #[test]
@@ -62,8 +62,7 @@ fn man_pages_are_well_formed() {
     assert!(lint.status.success(), "mandoc says:\n{said}");
 }
 
-/// A script that makes calls of redlock of many kinds. The script ends at the first command that fails, with the status
-/// of this command.
+/// Makes calls of redlock of many kinds. The script ends at the first command that fails, with its status.
 const ALL_OF_IT: &str = "
     set -e
     token=$(redlock acquire --name acl)
@@ -143,8 +142,8 @@ fn root(folder: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// Checks that the folder has exactly these files, with these texts. If the variable WRITE_DOCS is set, writes the
-/// files instead.
+/// Checks that the folder has exactly these files, with these texts. If the variable WRITE_DOCS is set, writes them
+/// instead.
 fn compare(folder: &str, made: Files) {
     let path = root(folder);
     if std::env::var_os(REWRITE).is_some() {
@@ -194,11 +193,11 @@ fn page(name: &str, command: &clap::Command) -> String {
     let full = command.clone();
     let is_command = !command.has_subcommands();
     let man = Man::new(full.mut_args(|argument| {
-        // The page of a command hides the options that all commands have. redlock(1) describes these options.
+        // The page of a command hides the options that all commands have, and that redlock(1) describes.
         let is_hidden = is_command && argument.is_global_set();
         argument.hide_short_help(false).hide(is_hidden)
     }));
-    // The first paragraph of the long help is left out here, since the section NAME already has it.
+    // The first paragraph of the long help is left out here, because the section NAME already has it.
     let about = command.get_long_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     let about = about.split_once("\n\n").map_or("", |(_, rest)| rest);
@@ -246,7 +245,7 @@ fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Comments are left out. A comment tells a test the language of the next example.
+    // Comments are left out. They tell a test the language of the next example.
     let kept = text.lines().filter(|line| !line.starts_with(".\\\""));
     let whole = kept.map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
@@ -255,7 +254,7 @@ fn text(file: &str) -> String {
     whole.collect()
 }
 
-/// Escapes a text for a manual page, so that the page shows the text as it is written.
+/// Escapes a text so that a manual page shows it as it is written.
 fn escape(text: &str) -> String {
     let mut example = false;
     let lines = text.lines().map(|line| {

@@ -8,8 +8,8 @@ use super::{
     Without,
 };
 
-/// A function that is called once for each possible next step. The step is a function, too: it changes the state, and
-/// returns an error if it finds a fault.
+/// Is called once for each possible next step. The step is a function, too: it changes the state, and returns an error
+/// if it finds a fault.
 pub(super) type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -52,8 +52,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// All steps while random pauses go on: the pause of one waiter ends, the pauses of several waiters end at once, or
-    /// a tick passes. All requests are done by now, since a pause lasts longer than a request.
+    /// All steps while random pauses go on: one ends, several end at once, or a tick passes. All requests are done by
+    /// now, because a pause lasts longer than a request.
     fn end_pauses(&self, state: &State, also: Also<'_>) {
         for ends in 1..1 << WAITERS {
             let is_of = |me: usize| ends & 1 << me != 0;
@@ -187,8 +187,8 @@ impl Bounds {
         }
     }
 
-    /// Waiter `me` begins a try: the waiter sends TAKE to all nodes, with a new token. On all nodes, the token of the
-    /// waiter's previous try becomes [`earlier`].
+    /// Waiter `me` begins a try: it sends TAKE to all nodes, with a new token. On all nodes, the token of its previous
+    /// try becomes [`earlier`].
     fn try_once(&self, state: &mut State, me: usize) {
         for node in &mut state.nodes {
             if !self.is(Without::OwnToken) {
@@ -205,8 +205,8 @@ impl Bounds {
         (state.waiters[me].phase, state.waiters[me].age) = (Phase::Trying, 0);
     }
 
-    /// All steps in which waiter `me` decides about its try. The waiter may have heard only some of the answers that
-    /// have arrived. The waiter decides if the missing answers cannot change the decision.
+    /// All steps in which waiter `me` decides about its try. It may have heard only some of the answers that have
+    /// arrived, and decides if the missing ones cannot change the decision.
     fn decide(&self, state: &State, me: usize, also: Also<'_>) {
         for heard in 0..1usize << NODES {
             let of = |index: usize| heard & 1 << index != 0;
@@ -240,7 +240,7 @@ impl Bounds {
         }
     }
 
-    /// Waiter `me` gets the lock, since q nodes have granted the waiter's try. Errors: a waiter with a promised place
+    /// Waiter `me` gets the lock, because q nodes have granted its try. Errors: a waiter with a promised place
     /// ([`Stands::Yes`]) is overtaken, or a larger number of `--newest` was granted before.
     fn enter(&self, state: &mut State, me: usize) -> Checked {
         let overtaken = |waiter: usize| state.waiters[waiter].wants() && state.waiters[waiter].stands == Stands::Yes;
@@ -265,7 +265,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// Waiter `me` gives up, and asks each node in reach to undo all that the waiter has done on this node.
+    /// Waiter `me` gives up, and asks each node in reach to undo all that it has done there.
     pub(super) fn give_up(&self, state: &mut State, me: usize) {
         state.waiters[me].end(Phase::Leaving);
         state.each_side(me, |side| {
@@ -281,8 +281,8 @@ impl Bounds {
         without
     }
 
-    /// Waiter `me` undoes its try: fewer than q nodes have granted the try, or q grants came too late. `heard`: whether
-    /// the waiter has heard the answer of the node with this index.
+    /// Waiter `me` undoes its try: fewer than q nodes have granted it, or q grants came too late. `heard`: whether it
+    /// has heard the answer of the node with this index.
     fn go_back(&self, state: &mut State, me: usize, heard: impl Fn(usize) -> bool) -> Checked {
         state.waiters[me].look = self.next_look(state, me, &heard);
         state.waiters[me].phase = Phase::RollingBack;
@@ -328,8 +328,8 @@ impl Bounds {
         in_ticks(regular.min(left))
     }
 
-    /// Checks that at most one client believes that it has the lock, and that waiters leave nothing behind. If a waiter
-    /// stands in line, and listens, on q nodes that a holder has, the waiter's place is promised ([`Stands::Yes`]).
+    /// Checks that at most one client believes that it holds the lock, and that waiters leave nothing behind. If a
+    /// waiter stands in line, and listens, on q nodes that a holder has, its place is promised ([`Stands::Yes`]).
     fn check(&self, state: &mut State) -> Checked {
         if (0..=HOLDER).filter(|&client| state.holds(client)).count() > 1 {
             return Err(TWO_HOLDERS);
@@ -337,8 +337,8 @@ impl Bounds {
         let held_by = (0..=HOLDER).find(|&client| state.holds(client)).map(token);
         for me in 0..WAITERS {
             let waiter = state.waiters[me];
-            // No node knows anything of a live waiter that is done. In searches with restarts or outages this is not
-            // checked: there a node may miss the waiter's LEAVE or release.
+            // No node knows anything of a live waiter that is done. This is not checked in searches with restarts or
+            // outages, because there a node may miss the waiter's LEAVE or release.
             let left = waiter.phase == Phase::Done && waiter.life == Life::Alive && self.restarts + self.outages == 0;
             if left && state.count(|node| node.knows_nothing_of(me)) < NODES {
                 return Err(LEFT_BEHIND);

@@ -5,8 +5,8 @@ use super::state::{HOLDER, Late, Life, Phase, Request, State, Waiter, token};
 use super::{Bounds, NODES, TTL, Without};
 
 impl Bounds {
-    /// All steps in which a failure hits waiter `me` or one of the waiter's connections, the waiter's freeze ends, or
-    /// the first holder dies.
+    /// All steps in which a failure hits waiter `me` or one of its connections, its freeze ends, or the first holder
+    /// dies.
     pub(super) fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let (rest, waiter) = (&state.rest, &state.waiters[me]);
         let alive = waiter.life == Life::Alive;
@@ -46,7 +46,7 @@ impl Bounds {
             });
         }
         if rest.interrupts > 0 && waiter.wants() {
-            // A node may take up LEAVE before or after the node notices that the waiter no longer listens.
+            // A node may take up LEAVE before or after it notices that the waiter no longer listens.
             for hears in [false, true] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -62,7 +62,7 @@ impl Bounds {
     }
 
     /// All steps in which the connection between waiter `me` and node `index` is cut. In one step the request or answer
-    /// under way is lost. In another step an UNDO becomes late: the waiter sends a second copy over a new connection.
+    /// under way is lost. In another an UNDO becomes late: the waiter sends a second copy over a new connection.
     fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
         let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
         let tries = state.waiters[me].phase == Phase::Trying;
@@ -91,7 +91,7 @@ impl Bounds {
         }
     }
 
-    /// All steps in which a failure hits node `index`, or in which the node can be reached again.
+    /// All steps in which a failure hits node `index`, or in which it can be reached again.
     pub(super) fn befall_node(&self, state: &State, index: usize, also: Also<'_>) {
         if state.nodes[index].away {
             return also(&|next| {
@@ -116,8 +116,8 @@ impl Bounds {
         }
     }
 
-    /// Node `index` loses its connections and the requests under way. `all`: the node restarts, and forgets everything.
-    /// If a live holder had the lock on this node, the holder re-creates its lease there in the same step.
+    /// Node `index` loses its connections and the requests under way. `all`: it restarts, and forgets everything. If a
+    /// live holder held the lock there, the holder re-creates its lease in the same step.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
         let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
         let State { nodes, waiters, rest } = state;

@@ -4,27 +4,27 @@
 //! * **Requests.** A try is one TAKE to each node. UNDO undoes a try, and keeps the waiter's place in line. LEAVE
 //!   undoes all that a waiter has done. By STEP OUT a waiter that has got the lock leaves the line. A release frees the
 //!   lock.
-//! * **Nodes.** Each node has a key, a line, reservations and subscriptions of its own. A node takes up requests one by
-//!   one. A request that is sent to all nodes reaches each node at a different moment.
-//! * **Waiters.** A waiter hears the answers to a try one by one, and decides as soon as these answers suffice. Waiters
-//!   come in any order, and are numbered by ticket. The first waiter is the waiter with the smallest ticket.
+//! * **Nodes.** Each node has a key, a line, reservations and subscriptions of its own. It takes up requests one by
+//!   one. A request to all nodes reaches each of them at a different moment.
+//! * **Waiters.** A waiter hears the answers to a try one by one, and decides as soon as they suffice. Waiters come in
+//!   any order, and are numbered by ticket. The first waiter has the smallest ticket.
 //! * **Time.** A tick is half a second. In searches with `clocks`, waiters look by the clock; leases, reservations and
 //!   quarantines run out. In all other searches no time passes, and waiters wait for calls.
-//! * **Pauses.** Before most tries a waiter makes a random pause. The pause lasts longer than any request, except in
-//!   searches with `quick_pauses`. Ticks may pass during a pause.
+//! * **Pauses.** Before most tries a waiter makes a random pause, which lasts longer than any request, except in
+//!   searches with `quick_pauses`. Ticks may pass meanwhile.
 //!
 //! What must hold:
 //!
-//! * No two clients believe that they have the lock.
-//! * If the lock is free, and a live waiter wants the lock, then sooner or later the lock is granted, in every order of
-//!   steps. Where pauses end by chance, the lock is granted with probability one ([`Hope`]).
-//! * First come, first served. A waiter's place is safe once one holder has the lock on q nodes, and on each of these
-//!   nodes the waiter is in line and listens. From then on, while the waiter lives, no waiter with a later ticket
-//!   overtakes this waiter. Exception: a failure has hit the overtaken waiter, or a node.
+//! * No two clients believe that they hold the lock.
+//! * If the lock is free, and a live waiter wants it, then sooner or later it is granted, in every order of steps.
+//!   Where pauses end by chance, it is granted with probability one ([`Hope`]).
+//! * First come, first served. A waiter's place is safe once one holder has the lock on q nodes, and the waiter is in
+//!   line and listens on each of them. From then on, while it lives, no waiter with a later ticket overtakes it.
+//!   Exception: a failure has hit the overtaken waiter, or a node.
 //! * With `--newest`, no number is granted after a larger number, unless a node has forgotten the larger number.
 //! * A waiter that has left, or has released the lock, has left nothing behind. (Not checked if nodes may fail.)
 //!
-//! In this model, renewals take no time. Nor does the re-creation of a lease, nor the end of a job that has lost its
+//! In this model, the renewal and the re-creation of a lease take no time, nor does the end of a job that has lost its
 //! lease. The model of leases checks these three in single steps. This model has no members, no fencing tokens, and no
 //! callers that try once and do not wait.
 
@@ -38,41 +38,39 @@ mod state;
 
 /// How long a lease and a quarantine last, in ticks.
 const TTL: u8 = 3;
-/// How long the lock stays reserved for a waiter that was called, in ticks. In redlock: 1000 ms.
+/// In ticks. In redlock: 1000 ms.
 const RESERVED: u8 = 2;
 /// The first in line looks every `FIRST_LOOKS` ticks, even if nobody calls. In redlock: every 400 ms.
 const FIRST_LOOKS: u8 = 1;
 /// The waiter at rank r (1 or more) looks every (r + 1) × `OTHERS_LOOK` ticks. In redlock: every r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// If fewer than q nodes answer a try, or only nodes in quarantine answer the try, the next try comes this many ticks
-/// later.
+/// The next try comes this many ticks later if fewer than q nodes answer a try, or only nodes in quarantine.
 const AFTER_FAILURE: u8 = 1;
 
-/// The clause that a search leaves out. Each clause is a rule for nodes or for waiters.
+/// What a search leaves out. Each clause is a rule for nodes or for waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
-    /// No clause is left out.
     Nothing,
     /// A node that takes up UNDO undoes its grant of the try.
     RollBack,
-    /// A node that undoes its grant of a try gives the waiter back the waiter's place in line.
+    /// A node that undoes its grant of a try gives the waiter back its place in line.
     KeepsPlace,
     /// If no client has q nodes, the first in line makes a random pause before the next try.
     Pause,
-    /// A waiter looks by the clock, even if nobody calls the waiter.
+    /// A waiter looks by the clock, even if nobody calls it.
     Looks,
-    /// A waiter queues only after q nodes, or all nodes in reach, have confirmed the waiter's subscription. When a
-    /// further node confirms the waiter's subscription, the waiter looks.
+    /// A waiter queues only after q nodes, or all nodes in reach, have confirmed its subscription. When a further node
+    /// confirms it, the waiter looks.
     SubscribedFirst,
     /// Each try of a waiter has a token of its own.
     OwnToken,
     /// A waiter has the same ticket on all nodes: a time by the client's clock.
     OneTicket,
-    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's next TAKE to this node undoes the try.
+    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's next TAKE there undoes the try.
     TakeCarries,
-    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's LEAVE to this node undoes the try.
+    /// If a node has not confirmed the UNDO of a waiter's try, the waiter's LEAVE there undoes the try.
     LeaveCarries,
-    /// A node that sends a waiter `go` reserves the lock for this waiter.
+    /// A node that sends a waiter `go` reserves the lock for it.
     Reservation,
     /// A node that carries out a release calls the next waiter.
     ReleaseCalls,
@@ -82,7 +80,7 @@ enum Without {
     StepOut,
     /// A node that has restarted grants nothing until its quarantine ends.
     Quarantine,
-    /// A node that grants a lease notes the lease's number of `--newest`, if the node knows no larger number.
+    /// A node that grants a lease notes the lease's number of `--newest`, if it knows no larger one.
     GrantRaises,
     /// A node on which a holder re-creates its lease notes the lease's number of `--newest`.
     RecreateRaises,
@@ -93,14 +91,14 @@ enum Without {
 bounds! {
     Bounds {
         waiters: u8 = 0,
-        /// How many waiters stand in line on all nodes at the start, and listen: the waiters with the smallest tickets.
+        /// How many waiters stand in line on all nodes at the start, and listen: those with the smallest tickets.
         in_line: u8 = 0,
         /// How many waiters are not in line at the start, but listen, and are about to send TAKE. Their tickets are
-        /// larger than those of the waiters in line. All other waiters may come at any time.
+        /// larger than those of the waiters in line. All others may come at any time.
         about_to: u8 = 0,
-        /// True: the first holder has its lease on all nodes. False: the first holder has its lease on q nodes only.
+        /// Whether the first holder has its lease on all nodes, or on q nodes only.
         everywhere: bool = false,
-        /// True: time passes, and waiters look by the clock. False: no time passes, and waiters wait for calls.
+        /// Whether time passes, and waiters look by the clock. Otherwise they wait for calls.
         clocks: bool = false,
         /// True: random pauses may end while requests are under way. The search then does not check that the lock is
         /// granted sooner or later. False: each pause lasts longer than all requests.
@@ -183,8 +181,8 @@ impl Space for Bounds {
     }
 }
 
-/// The first holder has its lease on q nodes. One waiter is in line, another waiter is about to send its first TAKE. No
-/// time passes.
+/// The first holder has its lease on q nodes. One waiter is in line, another is about to send its first TAKE. No time
+/// passes.
 const CALLS: Bounds = Bounds { waiters: 2, in_line: 1, about_to: 1, ..Bounds::LEAST };
 /// Nobody is in line at the start. Two waiters are about to send their first TAKE.
 const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
@@ -192,12 +190,10 @@ const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
 const COMES: Bounds = Bounds { waiters: 1, in_line: 0, about_to: 0, ..CALLS };
 /// Two waiters are in line, and the first holder has its lease on all nodes.
 const IN_LINE: Bounds = Bounds { in_line: 2, about_to: 0, everywhere: true, ..CALLS };
-/// Three waiters are in line, and the first holder has its lease on all nodes.
 const THREE: Bounds = Bounds { waiters: 3, in_line: 3, ..IN_LINE };
-/// Two waiters are in line, and look by the clock. The first holder has its lease on all nodes.
 const CLOCKS: Bounds = Bounds { clocks: true, ..IN_LINE };
 const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
-/// One waiter is in line. Up to two times, one of the waiter's connections is cut.
+/// One waiter is in line. Up to two times, one of its connections is cut.
 const CUTS: Bounds = Bounds { waiters: 1, in_line: 1, cuts: 2, ..IN_LINE };
 
 #[test]
@@ -263,12 +259,12 @@ fn a_node_that_has_forgotten_must_not_vote() {
     without(Without::Quarantine, Bounds { restarts: 1, ..IN_LINE }, TWO_HOLDERS, 18);
 }
 
-/// Two lists of numbers of `--newest`. In the first list the first waiter has a smaller number than the second waiter,
-/// in the second list a larger number.
+/// In the first list the first waiter has a smaller number of `--newest` than the second, in the second list a larger
+/// one.
 const NUMBERS: [[u8; HOLDER + 1]; 2] = [[1, 2, 0, 0], [2, 1, 0, 0]];
 const SMALLER_FIRST: Bounds = Bounds { numbers: NUMBERS[0], ..RIVALS };
 /// The first holder has a larger number of `--newest` than the only waiter. Up to two times, a node restarts, and the
-/// first holder re-creates its lease on this node.
+/// first holder re-creates its lease there.
 const OUTDATED_BY_HOLDER: Bounds =
     Bounds { waiters: 1, in_line: 0, about_to: 1, clocks: true, restarts: 2, numbers: [1, 0, 0, 2], ..CALLS };
 

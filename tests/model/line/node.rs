@@ -8,15 +8,15 @@ use super::{Bounds, RESERVED, TTL, Without};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
     Nobody,
-    /// Nobody was called: another client has the lock.
+    /// Another client holds the lock.
     Blocked,
-    /// Nobody was called: the lock is reserved for a waiter that an earlier script has called.
+    /// The lock is reserved for a waiter that an earlier script has called.
     Reserved,
     Waiter(usize),
 }
 
-/// Sends the message `go` (if `go` is true) or `head` to the waiter, and returns true. If the waiter does not listen,
-/// drops the waiter from the line, and returns false.
+/// Sends the message `go` (if `go` is true) or `head` to the waiter, and returns true. If it does not listen, drops it
+/// from the line, and returns false.
 fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     let side = &mut node.sides[waiter];
     side.go |= go && side.hears;
@@ -25,7 +25,7 @@ fn publish(node: &mut Node, waiter: usize, go: bool) -> bool {
     side.hears
 }
 
-/// Drops all waiters at the front of the line that do not listen. Sends `head` to the first waiter that listens.
+/// Drops all waiters at the front of the line that do not listen. Sends `head` to the first that listens.
 fn tell_first(node: &mut Node) {
     while let Some(first) = node.first() {
         if publish(node, first, false) {
@@ -71,8 +71,8 @@ impl Bounds {
         Called::Nobody
     }
 
-    /// The node runs take.lua for waiter `me`. Returns the answer, the token that has the lock (or [`FREE`]), and how
-    /// many waiters stand in line before this waiter. Both numbers are 0 if the answer is `Granted` or `Superseded`.
+    /// Runs take.lua for waiter `me`. Returns the answer, the token that holds the lock (or [`FREE`]), and how many
+    /// waiters stand in line before this one. Both numbers are 0 if the answer is `Granted` or `Superseded`.
     fn take(&self, node: &mut Node, me: usize) -> (Request, u8, u8) {
         let side = &mut node.sides[me];
         let drops = std::mem::take(&mut side.carries) && node.key == earlier(me) && !self.is(Without::TakeCarries);
@@ -128,8 +128,8 @@ impl Bounds {
         }
     }
 
-    /// The node runs undo.lua with `stay`. If the lease with this token has the lock on the node, the node deletes the
-    /// lease, and puts waiter `me` into the line again.
+    /// Runs undo.lua with `stay`. If the lease with this token holds the lock on the node, deletes the lease, and puts
+    /// waiter `me` into the line again.
     fn roll_back(&self, node: &mut Node, me: usize, token: u8) {
         if node.key != token || self.is(Without::RollBack) {
             return;
@@ -140,8 +140,8 @@ impl Bounds {
         }
     }
 
-    /// The node runs undo.lua without `stay`, since waiter `me` leaves the line. `keeps`: the waiter has got the lock,
-    /// and keeps its lease.
+    /// Runs undo.lua without `stay`, because waiter `me` leaves the line. `keeps`: it has got the lock, and keeps its
+    /// lease.
     fn leave(&self, node: &mut Node, me: usize, keeps: bool) {
         let carries = std::mem::take(&mut node.sides[me].carries) && !self.is(Without::LeaveCarries);
         if !keeps && node.key == token(me) || carries && node.key == earlier(me) || node.key == reserved(me) {
@@ -154,7 +154,6 @@ impl Bounds {
         }
     }
 
-    /// The node runs release.lua for the client.
     pub(super) fn release(&self, node: &mut Node, client: usize) {
         if node.key == token(client) {
             node.delete_key();
@@ -192,8 +191,7 @@ impl Bounds {
         node.sides[me].request = rest;
     }
 
-    /// The node takes up a late UNDO of waiter `me`. The waiter has sent a second copy of this UNDO over a new
-    /// connection.
+    /// The node takes up a late UNDO of waiter `me`, which has sent a second copy over a new connection.
     pub(super) fn serve_late(&self, node: &mut Node, me: usize) {
         match std::mem::take(&mut node.sides[me].late) {
             Late::Nothing => {}
@@ -202,8 +200,8 @@ impl Bounds {
         }
     }
 
-    /// Half a second passes on all nodes. A live holder renews its lease on all nodes in reach that have the lease. If
-    /// fewer than q nodes have the lease afterwards, the holder loses its lease. Requests of dead waiters are lost.
+    /// Half a second passes on all nodes. A live holder renews its lease on all nodes in reach that have it. If fewer
+    /// than q nodes have it afterwards, the holder loses it. Requests of dead waiters are lost.
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {

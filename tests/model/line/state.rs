@@ -3,9 +3,9 @@
 use super::super::bits::{Field, Packable, packed, variants};
 
 pub(super) const NODES: usize = 3;
-/// How many clients may wait in line: the clients 0, 1 and 2.
+/// The clients 0, 1 and 2 may wait in line.
 pub(super) const WAITERS: usize = 3;
-/// The first holder: the client that has the lock at the start of a search.
+/// The first holder: the client that holds the lock at the start of a search.
 pub(super) const HOLDER: usize = WAITERS;
 
 /// The value of [`Node::key`] if the lock is free, and reserved for no waiter.
@@ -33,13 +33,13 @@ variants! {
         Nothing,
         /// TAKE: the node's part of a try. The variants from `Take` to `Release` are requests to the node.
         Take,
-        /// TAKE, and behind it UNDO. UNDO undoes the try, and keeps the waiter's place in line.
+        /// TAKE, and behind it UNDO, which undoes the try, and keeps the waiter's place in line.
         TakeUndo,
         Undo,
-        /// TAKE, and behind it STEP OUT. By STEP OUT a waiter that has got the lock leaves the line.
+        /// TAKE, and behind it STEP OUT, by which a waiter that has got the lock leaves the line.
         TakeStepOut,
         StepOut,
-        /// TAKE, and behind it LEAVE. LEAVE undoes all that the waiter has done on the node.
+        /// TAKE, and behind it LEAVE, which undoes all that the waiter has done on the node.
         TakeLeave,
         Leave,
         Release,
@@ -47,17 +47,17 @@ variants! {
         Granted,
         Held,
         Reserved,
-        /// The node knows a larger number of `--newest` than the waiter's number.
+        /// The node knows a larger number of `--newest` than the waiter's.
         Superseded,
         Quarantined,
-        /// The waiter learns that no answer will come: the node cannot be reached, or the connection is gone.
+        /// The waiter learns that no answer will come: the node cannot be reached, or the connection is lost.
         Fault,
     }
 }
 
 variants! {
-    /// Whether an UNDO is late: the waiter sent it on a connection that the waiter no longer uses. The node may take up
-    /// a late UNDO at any time. The UNDO undoes the waiter's latest try (`OfLatest`) or an earlier try (`OfEarlier`).
+    /// Whether an UNDO is late: the waiter sent it on a connection that it no longer uses. The node may take it up at
+    /// any time. It undoes the waiter's latest try (`OfLatest`) or an earlier one (`OfEarlier`).
     Late { Nothing, OfLatest, OfEarlier }
 }
 
@@ -65,23 +65,23 @@ packed! {
     /// What is under way between one waiter and one node, and what the two know of each other.
     Side {
         request: Request = 4,
-        /// If the answer is `Held`, `Reserved` or `Quarantined`: the token that has the lock, or [`FREE`]. Otherwise 0.
+        /// If the answer is `Held`, `Reserved` or `Quarantined`: the token that holds the lock, or [`FREE`]. Otherwise
+        /// 0.
         by: u8 = 3,
-        /// If the answer is `Held`, `Reserved` or `Quarantined`: how many waiters stand in line before this waiter.
-        /// Otherwise 0.
+        /// With the same answers: how many waiters stand in line before this one. Otherwise 0.
         rank: u8 = 2,
         late: Late = 2,
         /// The node counts the waiter as a listener.
         hears: bool = 1,
-        /// The node has sent the message `go`, and the waiter has not read it.
+        /// The node has sent the message `go`, which the waiter has not read.
         go: bool = 1,
-        /// The node has sent the message `head`, and the waiter has not read it.
+        /// The node has sent the message `head`, which the waiter has not read.
         head: bool = 1,
         in_line: bool = 1,
-        /// The waiter has read this node's `go` after the waiter's latest try began.
+        /// The waiter has read this node's `go` after its latest try began.
         called: bool = 1,
-        /// The node has not confirmed an UNDO of this waiter. The waiter's next TAKE or LEAVE to the node therefore
-        /// undoes the waiter's earlier tries.
+        /// The node has not confirmed an UNDO of this waiter, whose next TAKE or LEAVE there therefore undoes its
+        /// earlier tries.
         carries: bool = 1,
     }
 }
@@ -93,16 +93,15 @@ packed! {
         key: u8 = 4,
         /// Ticks until the lease or the reservation in `key` expires.
         left: u8 = 2,
-        /// Ticks until the node's quarantine ends. 0: the node is not in quarantine.
+        /// Ticks until the node's quarantine ends; 0: it is not in quarantine.
         quarantined: u8 = 2,
         /// No client can reach the node.
         away: bool = 1,
         /// The first holder's release is on its way to the node.
         releases: bool = 1,
-        /// Waiter 1 stands in line before waiter 0. True only in searches that leave out the clause
-        /// [`super::Without::OneTicket`].
+        /// Waiter 1 stands in line before waiter 0. True only in searches that leave out [`super::Without::OneTicket`].
         turned: bool = 1,
-        /// The largest number of `--newest` that the node knows. 0: the node knows no number.
+        /// The largest number of `--newest` that the node knows; 0: none.
         newest: u8 = 2,
         sides: [Side; WAITERS],
     }
@@ -113,14 +112,12 @@ variants! {
 }
 
 variants! {
-    /// The phases of a waiter.
     Phase {
-        /// The waiter has not come yet.
         New,
-        /// The waiter subscribes, until q nodes, or all nodes in reach, count the waiter as a listener.
+        /// The waiter subscribes, until q nodes, or all nodes in reach, count it as a listener.
         Listening,
         Waiting,
-        /// The waiter has sent the TAKEs of a try, and has not yet decided by their answers.
+        /// The waiter has sent the TAKEs of a try, and has not yet decided by the answers.
         Trying,
         RollingBack,
         Holding,
@@ -131,7 +128,7 @@ variants! {
 }
 
 variants! {
-    /// Whether the waiter's place in line is promised: it is then a fault if a waiter with a later ticket gets the lock
+    /// Whether the waiter's place in line is promised: it is then a fault if one with a later ticket gets the lock
     /// first. Only the search knows of promises.
     Stands {
         Not,
@@ -152,7 +149,7 @@ packed! {
     Waiter {
         phase: Phase = 3,
         life: Life = 2,
-        /// When the waiter looks (sends TAKE): [`NOW`], [`PAUSE`], n + [`PAUSE`], or [`NEVER`].
+        /// When the waiter looks: [`NOW`], [`PAUSE`], n + [`PAUSE`], or [`NEVER`].
         look: u8 = 3,
         /// Ticks since the waiter sent the TAKEs of its current try. The count ends at [`super::TTL`].
         age: u8 = 2,
@@ -161,13 +158,13 @@ packed! {
 }
 
 packed! {
-    /// Whether the first holder has the lock, the largest granted number of `--newest`, and how many failures of each
+    /// Whether the first holder holds the lock, the largest granted number of `--newest`, and how many failures of each
     /// kind may still come.
     Rest {
-        /// The first holder believes that it has the lock.
+        /// The first holder believes that it holds the lock.
         held: bool = 1,
         /// The largest number of `--newest` with which a client has got the lock. 0 after a node has forgotten its own
-        /// largest number. Only the search knows this value.
+        /// largest number. Only the search knows it.
         granted: u8 = 2,
         kills: u8 = 2,
         freezes: u8 = 2,
@@ -187,7 +184,7 @@ pub(super) struct State {
 }
 
 impl Request {
-    /// True for a request to the node. False for an answer to the waiter, and for `Nothing`.
+    /// True for a request to the node; false for an answer to the waiter, and for `Nothing`.
     pub(super) fn is_under_way(self) -> bool {
         use Request::{Leave, Release, StepOut, Take, TakeLeave, TakeStepOut, TakeUndo, Undo};
         matches!(self, Take | TakeUndo | Undo | TakeStepOut | StepOut | TakeLeave | Leave | Release)
@@ -218,7 +215,7 @@ impl Node {
         (self.key, self.left) = (FREE, 0);
     }
 
-    /// The waiters that stand in line on this node, from first to last.
+    /// From first to last.
     pub(super) fn line(&self) -> impl Iterator<Item = usize> + use<> {
         let order = if self.turned { [1, 0, 2] } else { [0, 1, 2] };
         let sides = self.sides;
@@ -250,8 +247,8 @@ impl Waiter {
         self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
     }
 
-    /// Notes that a failure has hit this waiter or a node: the waiter's place in line is no longer promised. Does
-    /// nothing for a waiter that has not come, or is done.
+    /// A failure has hit this waiter or a node, so the waiter's place in line is no longer promised. Does nothing for a
+    /// waiter that has not come, or is done.
     pub(super) fn excuse(&mut self) {
         if !matches!(self.phase, Phase::New | Phase::Done) {
             self.stands = Stands::Excused;
@@ -268,7 +265,7 @@ impl Waiter {
 impl Packable for State {
     type Words = [u64; NODES + 1];
 
-    /// Sorts the nodes: states that differ only in the order of the nodes count as one state.
+    /// Sorts the nodes, because states that differ only in their order count as one.
     fn pack(self) -> Self::Words {
         let mut words = [0; NODES + 1];
         for (node, word) in self.nodes.iter().zip(&mut words) {
@@ -293,8 +290,8 @@ impl State {
         self.nodes.iter().filter(|node| is(node)).count()
     }
 
-    /// Calls `change` for the [`Side`] of waiter `me` on each node in reach. On nodes out of reach, drops the waiter's
-    /// request or answer.
+    /// Calls `change` for the [`Side`] of waiter `me` on each node in reach. On the others, drops the waiter's request
+    /// or answer.
     pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
         for node in &mut self.nodes {
             let side = &mut node.sides[me];
@@ -322,17 +319,16 @@ impl State {
             })
     }
 
-    /// Whether any waiter makes a random pause now.
     pub(super) fn pauses(&self) -> bool {
         self.waiters.iter().any(Waiter::is_pausing)
     }
 
-    /// Whether the client (a waiter, or [`HOLDER`]) believes that it has the lock.
+    /// Whether the client (a waiter, or [`HOLDER`]) believes that it holds the lock.
     pub(super) fn holds(&self, client: usize) -> bool {
         if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
     }
 
-    /// Ends the client's lease, since fewer than q nodes back it. The client has stopped its job in time.
+    /// Ends the client's lease, because fewer than q nodes back it. The client has stopped its job in time.
     pub(super) fn lose(&mut self, client: usize) {
         if client == HOLDER {
             self.rest.held = false;

@@ -1,5 +1,5 @@
 //! Waiting in one line on one node, for leases with different claims. Two shared leases fit together, and so do two
-//! different slots of the same L. All other leases exclude each other.
+//! different slots of the same L. All others exclude each other.
 
 use super::state::{Claim, OTHER};
 use super::twice::{CALLS_CUT, CALLS_LATE};
@@ -36,8 +36,7 @@ const MIXES: [Mix; 10] = [
 ];
 
 /// These bounds with the claims of `mix`. If the last waiter and the holder that never waits both have a shared claim,
-/// or both want one of L slots, both have the lock from the start. In that case, at most two waiters are in line from
-/// the start.
+/// or both want one of L slots, both hold the lock from the start. Then at most two waiters are in line from the start.
 pub(super) fn with(mix: Mix, bounds: Bounds) -> Bounds {
     let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
     let passer_by = if mix[0] == Older { Shared } else { mix[0] };
@@ -45,8 +44,8 @@ pub(super) fn with(mix: Mix, bounds: Bounds) -> Bounds {
     Bounds { claims: mix, passer_by, holders, in_line, ..bounds }
 }
 
-/// `mixes`: each mix with its [`Bounds::most_free`], in ticks. Checks that the search for each mix finds no fault, and
-/// that no smaller `most_free` would do.
+/// Checks that the search for each mix, with its [`Bounds::most_free`] in ticks, finds no fault, and that no smaller
+/// `most_free` would do.
 #[track_caller]
 fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     for &(mix, most_free) in mixes {
@@ -54,7 +53,7 @@ fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
     }
 }
 
-/// One waiter may be interrupted (and then leaves), and one waiter may freeze.
+/// One waiter may be interrupted (and then leaves), and one may freeze.
 const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET };
 /// One `release --force` may end a lease or free the lock, and one client may die.
 const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
@@ -76,7 +75,7 @@ fn calls_alone_let_in_all_who_fit() {
 #[test]
 fn no_place_is_free_for_half_a_second_while_all_goes_well() {
     // Mixes with an older version of redlock are clean only if waiters look by the clock. A waiter of that version may
-    // leave while the lock is in use: the next waiter is then sent only `head`, and has to look.
+    // leave while the lock is in use: the next one is then sent only `head`, and has to look.
     all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
 }
 
@@ -115,7 +114,7 @@ fn what_is_freed_by_force_stays_free() {
     all_clean(&[(OLDER_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OLDER, 3)], OLDER_FORCE);
 }
 
-/// Searches each mix under each of the bounds in `clocks`. All searches together see 2 million states.
+/// All searches together see 2 million states.
 #[test]
 fn every_mix_is_clean_under_all_bounds() {
     if std::env::var_os("LARGE_MODELS").is_none() {

@@ -1,4 +1,4 @@
-//! The steps of the clients, the failures that can hit the clients, and the checks of each state.
+//! The steps of the clients, the failures that can hit them, and the checks of each state.
 //!
 //! TAKE is the request to take the lock (take.lua). LEAVE is the request of a waiter that leaves the line (undo.lua).
 //! The *list of members* is the key M. If an older version of redlock deletes the mark, the list stays without a mark.
@@ -8,7 +8,7 @@ use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, Stat
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, CLOSED, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
-/// A function that collects the steps that may come next. A step changes the state, or returns what has gone wrong.
+/// Collects the steps that may come next. A step changes the state, or returns what has gone wrong.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 
 impl Bounds {
@@ -81,9 +81,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// Lets one tick pass for all leases. Live holders renew their leases. The lock's key expires with the last lease.
-    /// If the key is a mark, the list of members expires with the key. If the key is no mark any more, the list of
-    /// members expires with the last lease in the list.
+    /// One tick passes for all leases. Live holders renew theirs. The lock's key expires with the last lease. If the
+    /// key is a mark, the list of members expires with it; if it is no mark any more, with the last lease in the list.
     fn let_leases_pass(&self, state: &mut State) {
         state.rest.left = state.rest.left.saturating_sub(1);
         for index in 0..=OTHER {
@@ -109,8 +108,7 @@ impl Bounds {
         }
     }
 
-    /// Gives to `also` the steps of client `me` without failures, and the steps in which the node carries out the
-    /// client's request.
+    /// Gives to `also` the steps of client `me` without failures, and those in which the node carries out its request.
     fn step(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         match waiter.phase {
@@ -233,8 +231,8 @@ impl Bounds {
         }
     }
 
-    /// The client `me` begins to undo its try. The request or the answer was lost, or the lease had ended before the
-    /// client read the answer.
+    /// Client `me` begins to undo its try. The request or the answer was lost, or the lease had ended before the client
+    /// read the answer.
     fn fail(&self, state: &mut State, me: usize) {
         let waiter = &mut state.clients[me];
         waiter.phase = Phase::RollBack;
@@ -246,8 +244,8 @@ impl Bounds {
         }
     }
 
-    /// Gives to `also` the failures of client `me`: the client dies, freezes or is interrupted, the client's
-    /// subscription breaks, or an answer to the client is lost. A frozen client may thaw.
+    /// Gives to `also` the failures of client `me`: it dies, freezes or is interrupted, its subscription breaks, or an
+    /// answer to it is lost. A frozen client may thaw.
     fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let (alive, phase) = (waiter.life == Life::Alive, waiter.phase);
@@ -260,7 +258,7 @@ impl Bounds {
                 waiter.life = Life::Dead;
                 waiter.ear = if waiter.ear == Ear::HalfOpen { Ear::HalfOpen } else { Ear::None };
                 match phase {
-                    // The waiter is dead, but the server may still carry out the waiter's last request.
+                    // The waiter is dead, but the server may still carry out its last request.
                     Phase::Asked | Phase::AskedLeave | Phase::Leave | Phase::RollBack => {
                         waiter.go = false;
                         waiter.head = false;
@@ -285,8 +283,8 @@ impl Bounds {
             });
         }
         if state.rest.breaks > 0 && alive && in_line && waiter.ear == Ear::Hears {
-            // The waiter's subscription breaks. Either the server and the waiter notice the break (`Ear::None`), or
-            // neither does (`Ear::HalfOpen`). `HalfOpen` is tried only with clocks: only a look by the clock helps.
+            // The waiter's subscription breaks. Either the server and the waiter notice (`Ear::None`), or neither does
+            // (`Ear::HalfOpen`). `HalfOpen` is tried only with clocks, because only a look by the clock helps.
             for ear in [Ear::None, Ear::HalfOpen].into_iter().take(if self.clocks { 2 } else { 1 }) {
                 also(&|next| {
                     next.rest.breaks -= 1;
@@ -307,8 +305,7 @@ impl Bounds {
             });
         }
         if state.rest.interrupts > 0 && alive && in_line {
-            // The waiter stops listening, and leaves. The server may carry out LEAVE before or after the server notices
-            // that the waiter has stopped listening.
+            // The waiter stops listening, and leaves. The server may carry out LEAVE before or after it notices that.
             for ear in [Ear::None, waiter.ear] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
@@ -321,8 +318,8 @@ impl Bounds {
         }
     }
 
-    /// Gives to `also` three kinds of steps of client `me`: the client's connection is cut; a late request is sent, or
-    /// arrives; the client is done, and comes a second time.
+    /// Gives to `also` three kinds of steps of client `me`: its connection is cut; a late request is sent, or arrives;
+    /// the client is done, and comes a second time.
     fn cut(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let alive = waiter.life == Life::Alive;
@@ -383,8 +380,8 @@ impl Bounds {
         }
     }
 
-    /// The node carries out a late request of client `me`. The client has already sent the same request over another
-    /// connection, or has given the request up.
+    /// The node carries out a late request of client `me`, which has already sent the same request over another
+    /// connection, or has given it up.
     fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
         match late {
             Late::Nothing => {}

@@ -10,20 +10,20 @@
 //!
 //! * A waiter *looks* when it sends TAKE. A *try* is one TAKE. A *roll-back* (undo.lua) undoes one try, but keeps the
 //!   waiter's place in line. LEAVE (undo.lua) undoes all that the waiter did.
-//! * A script that *calls* a waiter takes the waiter out of the line, sends `go`, and reserves the lock for the waiter.
+//! * A script that *calls* a waiter takes it out of the line, sends it `go`, and reserves the lock for it.
 //! * The *list of members* (M) lists the shared leases, or the leases of slots. The lock's key is then a mark.
 //!
 //! What must hold:
 //!
-//! * no two clients whose leases conflict believe at the same time that they have the lock. Two leases conflict unless
+//! * no two clients whose leases conflict believe at the same time that they hold the lock. Two leases conflict unless
 //!   both are shared, or both are different slots;
-//! * no wake-up is lost. In searches without clocks, no live waiter waits for ever if this waiter, and all waiters
-//!   before it, could have the lock;
-//! * in searches with clocks, no live waiter waits for more than [`Bounds::most_free`] ticks in a row if this waiter,
-//!   and all waiters before it, could have the lock;
-//! * first come, first served. No client overtakes a waiter that is in line and not dead. No client overtakes a live
-//!   waiter that was dropped from the line, unless a failure has hit that waiter. Exception: a client may get a lease
-//!   before a called waiter if both fit;
+//! * no wake-up is lost. In searches without clocks, no live waiter waits for ever if it, and all waiters before it,
+//!   could have the lock;
+//! * in searches with clocks, no live waiter waits for more than [`Bounds::most_free`] ticks in a row if it, and all
+//!   waiters before it, could have the lock;
+//! * first come, first served. No client overtakes a waiter that is in line and not dead, or a live one that was
+//!   dropped from the line, unless a failure has hit that waiter. Exception: a client may get a lease before a called
+//!   waiter if both fit;
 //! * a client that does not wait is refused only because of leases, waiters in line, a called waiter or `--newest`;
 //! * with `--newest`, no number is granted once a larger number has stood in line or was granted. No client is
 //!   superseded before that;
@@ -43,27 +43,26 @@ mod node;
 mod state;
 mod twice;
 
-/// How long a lease lasts, in ticks.
+/// In ticks.
 const TTL: u8 = 3;
-/// How long the lock stays reserved for a called waiter, in ticks. In redlock it is 1000 ms.
+/// In ticks. In redlock: 1000 ms.
 const RESERVED: u8 = 2;
-/// The first in line looks after this many ticks without a call. In redlock it is 400 ms.
+/// In ticks without a call. In redlock: 400 ms.
 const FIRST_LOOKS: u8 = 1;
-/// For how long the lock is closed, in ticks.
+/// In ticks.
 const CLOSED: u8 = 2;
-/// The waiter at rank r (1 or more) looks after `OTHERS_LOOK * (r + 1)` ticks. In redlock it is r + 1 seconds.
+/// The waiter at rank r (1 or more) looks after `OTHERS_LOOK * (r + 1)` ticks. In redlock: r + 1 seconds.
 const OTHERS_LOOK: u8 = 2;
-/// After a TAKE whose answer was lost, the waiter waits for this many ticks before it sends the next TAKE.
+/// After a TAKE whose answer was lost, the waiter waits for this many ticks before the next.
 const AFTER_FAILURE: u8 = 1;
-/// The value of the field `timer` of a waiter that does not look by the clock.
+/// The `timer` of a waiter that does not look by the clock.
 const NEVER: u8 = 7;
 /// If the clause [`Without::Clocks`] is left out, scripts drop a waiter that has not looked for this many ticks.
 const UNSEEN: u8 = 3;
 
-/// The clause of the scripts or of the clients that a search leaves out.
+/// What a search leaves out: a rule for the scripts or for the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
-    /// No clause is left out.
     Nothing,
     /// A script sends `head` to the waiter that has become the first in line.
     Tell,
@@ -71,36 +70,36 @@ enum Without {
     ReleaseCalls,
     /// The LEAVE of a waiter calls the next waiter.
     LeaveCalls,
-    /// The LEAVE of a waiter ends a reservation of the lock for this waiter.
+    /// The LEAVE of a waiter ends a reservation of the lock for it.
     LeaveReservation,
-    /// The LEAVE of a waiter takes this waiter out of the line.
+    /// The LEAVE of a waiter takes it out of the line.
     LeavePlace,
-    /// The LEAVE of a waiter deletes a lease only if the lease is the waiter's own.
+    /// The LEAVE of a waiter deletes a lease only if it is its own.
     LeaveCompares,
-    /// A script drops a waiter from the line if PUBLISH counts no listener on the waiter's channel.
+    /// A script drops a waiter from the line if PUBLISH counts no listener on its channel.
     Count,
     /// A reservation of the lock for a called waiter ends after [`RESERVED`] ticks.
     ReservationEnds,
-    /// While the lock is reserved for a called waiter, a client that does not fit beside this waiter gets no lease.
+    /// While the lock is reserved for a called waiter, a client that does not fit beside it gets no lease.
     Reservation,
     /// A client that does not wait gets no lease while a live waiter is in line.
     Line,
     /// A waiter that was dropped from the line comes back with its old ticket.
     OldTicket,
-    /// No script drops a waiter because the waiter has not looked for a while.
+    /// No script drops a waiter because it has not looked for a while.
     Clocks,
     /// A waiter subscribes to its channel before it queues.
     SubscribedFirst,
     /// A waiter looks as soon as its broken subscription works again.
     LookWhenListening,
-    /// The first in line looks when the present lease runs out. If the lock is reserved for another waiter, a waiter
-    /// looks when the reservation runs out.
+    /// The first in line looks when the present lease runs out. If the lock is reserved for another, a waiter looks
+    /// when the reservation runs out.
     LookAtExpiry,
     /// Each waiter behind the first in line looks when the present lease runs out.
     OthersAtExpiry,
-    /// The first in line looks by the clock more often than the waiters behind the first.
+    /// The first in line looks by the clock more often than those behind it.
     FirstLooks,
-    /// A roll-back of a waiter's try keeps the waiter's place in line.
+    /// A roll-back of a waiter's try keeps its place in line.
     RollBackKeepsPlace,
     /// Each look of any waiter in line makes the queue (Q) last longer.
     EachLookKeepsQueue,
@@ -114,13 +113,13 @@ enum Without {
     Leftovers,
     /// The list of members expires when its last lease ends.
     ListExpires,
-    /// The renewal of a member makes the lock's key last at least as long as this member's lease.
+    /// The renewal of a member makes the lock's key last at least as long as its lease.
     ExtendsKey,
-    /// When one of several members gives up its lease, the lock's key expires with the last of the other leases.
+    /// When one of several members gives up its lease, the lock's key expires with the last of the others.
     Latest,
-    /// A script calls a waiter only if the waiter's claim fits beside the present leases.
+    /// A script calls a waiter only if its claim fits beside the present leases.
     CallsWhoFits,
-    /// A script calls no waiter while the lock is reserved for another waiter.
+    /// A script calls no waiter while the lock is reserved for another.
     OneCall,
     /// The grant of a shared lease or of a slot calls the next waiter, which may fit beside the new lease.
     GrantCalls,
@@ -130,11 +129,11 @@ enum Without {
     LeaveTells,
     /// A waiter for a slot looks as soon as the first of the present leases runs out.
     FirstPlace,
-    /// A waiter's TAKE names the waiter's earlier tries that may still have a lease. The node undoes these tries first.
+    /// A waiter's TAKE names its earlier tries that may still have a lease. The node undoes them first.
     TakeCarries,
-    /// A waiter's LEAVE names the waiter's earlier tries that may still have a lease. The node undoes these tries.
+    /// A waiter's LEAVE names its earlier tries that may still have a lease. The node undoes them.
     LeaveCarries,
-    /// After a roll-back, a waiter still remembers its earlier tries: the roll-back has undone only the last try.
+    /// After a roll-back, a waiter still remembers its earlier tries, because only the last one was undone.
     RemembersEarlier,
     /// A TAKE that undoes an earlier grant to the waiter, and grants nothing, calls the next waiter.
     DropCalls,
@@ -143,7 +142,7 @@ enum Without {
     RollBackOfGrants,
     /// A waiter that has left the line uses a new name if it comes again.
     NewName,
-    /// A client that gives up a connection aborts the connection. A request that is still on its way never arrives.
+    /// A client that gives up a connection aborts it. A request that is still on its way never arrives.
     Abort,
     /// With `--newest`, a grant raises NEWEST, the largest number that was granted or has stood in line.
     GrantRaises,
@@ -155,13 +154,13 @@ enum Without {
     EachLook,
     /// With `--newest`, a client whose number is equal to NEWEST is not superseded.
     Peers,
-    /// With `--newest`, a waiter that is superseded sends LEAVE.
+    /// With `--newest`, a superseded waiter sends LEAVE.
     SupersededLeaves,
     /// A closed lock is granted to no client.
     Closed,
     /// A closed lock is not granted to a called waiter either.
     ClosedToCalled,
-    /// A called waiter that meets a closed lock gives the call back: whoever opens the lock can call again.
+    /// A called waiter that meets a closed lock gives the call back, so that whoever opens the lock can call again.
     ClosedEndsCall,
     /// A waiter that meets a closed lock stands in line.
     ClosedKeepsPlace,
@@ -175,17 +174,17 @@ bounds! {
     Bounds {
         /// How many live, subscribed waiters are in line from the start. They stand behind the dead waiters.
         in_line: u8 = 0,
-        /// How many waiters have the lock from the start, together with the holder that never waits: 0, or 1 (the last
+        /// How many waiters hold the lock from the start, together with the holder that never waits: 0, or 1 (the last
         /// waiter).
         holders: u8 = 0,
         /// How many waiters at the front of the line are dead from the start.
         dead: u8 = 0,
-        /// True: time passes, and waiters look by the clock. False: no time passes, and no waiter looks by the clock.
+        /// Whether time passes, and waiters look by the clock.
         clocks: bool = false,
-        /// For how many ticks in a row a live waiter may wait, although this waiter, and all waiters before it, could
-        /// have the lock.
+        /// For how many ticks in a row a live waiter may wait, although it, and all waiters before it, could have the
+        /// lock.
         most_free: u8 = 0,
-        /// The queue (Q) expires after this many ticks without a look of a waiter; 0: never.
+        /// The queue (Q) expires after this many ticks without a look; 0: never.
         forgotten: u8 = 0,
         /// How often a waiter or the holder may die.
         kills: u8 = 0,
@@ -199,7 +198,7 @@ bounds! {
         interrupts: u8 = 0,
         /// How often a client that does not wait may come, and try once to take the lock.
         passers_by: u8 = 0,
-        /// How often another library may take the free lock. The library frees the lock, but calls no waiter.
+        /// How often another library may take the free lock. It frees the lock, but calls no waiter.
         foreign: u8 = 0,
         /// How often `release --force` may end one of several leases, or free the lock.
         forces: u8 = 0,
@@ -224,7 +223,7 @@ bounds! {
         /// The numbers of `--newest`: of the three waiters, then of the holder that never waits; 0: no number.
         numbers: [u8; OTHER + 1] = [0; OTHER + 1],
         passer_by_number: u8 = 0,
-        /// True: each TAKE of a waiter asks for a certain slot, as over several nodes. False: the node picks a slot.
+        /// Whether each TAKE of a waiter asks for a certain slot, as over several nodes. Otherwise the node picks one.
         names_places: bool = false,
     }
 }
@@ -260,10 +259,10 @@ impl Space for Bounds {
     }
 }
 
-/// Three waiters may come, and one client that does not wait. Two waiters may leave. No waiter looks by the clock.
+/// Three waiters may come, and one client that does not wait. Two waiters may leave. Nobody looks by the clock.
 const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
-/// As [`CALLS`], but two of the waiters are in line from the start, and only one waiter may leave. One subscription may
-/// break: both the server and the waiter notice.
+/// As [`CALLS`], but two of the waiters are in line from the start, and only one may leave. One subscription may break:
+/// both the server and the waiter notice.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
 /// As [`CALLS_AGAIN`], but no subscription breaks. The answer to one TAKE may be lost.
 const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
@@ -277,17 +276,18 @@ const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
 /// Two clients may die, at any time. If a waiter dies just after its call, the lock stays reserved for this waiter.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
-/// Two of three waiters may freeze, at worst the first two in line. The first waiter is called in vain, and the second
-/// waiter is sent `head` in vain. The third waiter looks after at most [`TTL`] ticks. This look calls the second
-/// waiter, so the lock stays reserved for [`RESERVED`] more ticks.
+/// Two of three waiters may freeze, at worst the first two in line. The first is called in vain, and the second is sent
+/// `head` in vain. The third looks after at most [`TTL`] ticks. This look calls the second, so the lock stays reserved
+/// for [`RESERVED`] more ticks.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
-/// One subscription may break. If neither the server nor the waiter notices, the waiter misses its call. At the
-/// latest, the waiter looks when the lease that it saw last would have run out.
+/// One subscription may break. If neither the server nor the waiter notices, the waiter misses its call. At the latest,
+/// it looks when the lease that it saw last would have run out.
 const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
 const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
 const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };
 const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
-/// Two dead waiters stand in line before a live waiter. The queue (Q) expires after 5 ticks without a look of a waiter.
+/// As [`DEAD`], but the queue (Q) expires after 5 ticks without a look, and instead of a death a client comes that does
+/// not wait.
 const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
 const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 

@@ -1,16 +1,16 @@
-//! `--newest`: once a larger number has stood in line or was granted, a client with a smaller number gets no lease, and
-//! does not block other clients.
+//! `--newest`: once a larger number has stood in line or was granted, a client with a smaller one gets no lease, and
+//! does not block others.
 //!
 //! TAKE answers `superseded` to a client with a smaller number. A waiter that gets this answer sends LEAVE, as an
-//! interrupted waiter does. If the lock was reserved for the superseded waiter, LEAVE calls the next waiter.
+//! interrupted one does. If the lock was reserved for it, LEAVE calls the next waiter.
 
 use super::state::OTHER;
 use super::twice::CALLS_CUT;
 use super::{Bounds, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEATHS, FROZEN, LOSS, Without, is_clean, without};
 use super::{FALSE_SUPERSEDED, LEFT_BEHIND, OUTDATED};
 
-/// The numbers of the three waiters, then the number of the holder that never waits; 0: no number. Waiters in line from
-/// the start stand in the order of this list.
+/// Of the three waiters, then of the holder that never waits; 0: no number. Waiters in line from the start stand in the
+/// order of this list.
 type Numbers = [u8; OTHER + 1];
 
 const RISING: Numbers = [1, 2, 3, 1];

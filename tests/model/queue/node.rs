@@ -1,4 +1,4 @@
-//! The scripts of redlock as steps of the model's node. Each script is one step.
+//! The scripts of redlock, each as one step of the model's node.
 //!
 //! TAKE is the request to take the lock (take.lua). LEAVE is the request of a waiter that leaves the line (undo.lua).
 //! The *list of members* is the key M. If an older version of redlock deletes the mark, the list stays without a mark.
@@ -9,34 +9,32 @@ use super::{
     OVERTAKEN, RESERVED, TTL, UNSEEN, Without,
 };
 
-/// The node's answer to TAKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted,
-    /// The client gets no lease now. If the client is a waiter, the node has put the client in line.
+    /// The client gets no lease now. If it is a waiter, the node has put it in line.
     Refused,
-    /// The slot for which the client asked is taken, but another slot is free.
+    /// The slot for which the client asked is taken, but another is free.
     Taken,
     /// The client gets no lease, and must not wait.
     TurnedAway,
 }
 
-/// The result of an attempt to call the first waiter in line ([`Bounds::call`]).
+/// The result of [`Bounds::call`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Called {
-    /// The line is empty.
     Nobody,
-    /// The claim of the first waiter in line does not fit beside the leases.
+    /// The claim of the first in line does not fit beside the leases.
     Blocked,
     /// The lock is reserved for a waiter that an earlier request has called.
     Reserved,
-    /// The index of the first waiter in line: the node has called this waiter, or is carrying out this waiter's TAKE.
+    /// The index of the first in line: the node has called it, or is carrying out its TAKE.
     Client(usize),
 }
 
 impl Bounds {
-    /// Sends a message to the waiter at this index. `go`: true: the message `go`; false: the message `head`. If the
-    /// server counts no listener, drops the waiter from the queue, and returns false.
+    /// Sends a message to the waiter at this index: `go`, or `head` if `go` is false. If the server counts no listener,
+    /// drops the waiter from the queue, and returns false.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
@@ -74,16 +72,15 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
-    /// Whether a waiter with this claim may fit beside the leases, as far as the node knows. The node knows from the
-    /// waiter's name that the waiter wants a slot, but does not know the waiter's number of slots.
+    /// Whether a waiter with this claim may fit beside the leases, as far as the node knows. It knows from the waiter's
+    /// name that the waiter wants a slot, but not of how many.
     fn may_fit(&self, state: &State, claim: Claim) -> bool {
         let Rest { key, .. } = state.rest;
         let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
         if slots { state.members() < key.limit() } else { self.fits(state, claim) }
     }
 
-    /// Sends `head` (you are first in line) to the first waiter in line that listens. The waiters in front of this
-    /// waiter do not listen, and are dropped.
+    /// Sends `head` (you are first in line) to the first waiter in line that listens, and drops those in front of it.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
@@ -92,11 +89,11 @@ impl Bounds {
         }
     }
 
-    /// Calls the first waiter in line: takes this waiter out of the line, sends `go` to this waiter, and reserves the
-    /// lock. The second waiter is sent `head`. A first waiter that cannot fit stays in line, and is sent `head`. If the
-    /// lock is reserved already, does nothing.
+    /// Calls the first waiter in line: takes it out of the line, sends it `go`, and reserves the lock. The second
+    /// waiter is sent `head`. A first waiter that cannot fit stays in line, and is sent `head`. If the lock is reserved
+    /// already, does nothing.
     ///
-    /// `me`: the waiter whose TAKE the node may grant now; None: no waiter. If `me` is first, `me` is taken out of the
+    /// `me`: the waiter whose TAKE the node may grant now; None: no waiter. If it is first, it is taken out of the
     /// line, but not called.
     fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
         if state.reserved().is_some() && !self.is(Without::OneCall) {
@@ -130,7 +127,7 @@ impl Bounds {
     }
 
     /// Checks that client `who`, which now gets the lock or a call, overtakes no waiter. `who`: None: the client that
-    /// never waits, and must come after all waiters. A called waiter that fits beside `who` is not overtaken.
+    /// never waits, and must come after all of them. A called waiter that fits beside `who` is not overtaken.
     fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
         let joined = who.map_or(0, |who| state.clients[who].joined);
         let claim = state.clients[who.unwrap_or(OTHER)].claim;
@@ -149,7 +146,7 @@ impl Bounds {
         if (0..OTHER).any(overtaken) { Err(OVERTAKEN) } else { Ok(()) }
     }
 
-    /// Whether the present leases leave room for two more leases, one with each of the two claims.
+    /// Whether the present leases leave room for two more, one with each of the two claims.
     fn both_fit(&self, state: &State, claim: Claim, other: Claim) -> bool {
         let key = claim.key();
         let free = if state.rest.key == key { key.limit() - state.members() } else { key.limit() };
@@ -194,8 +191,8 @@ impl Bounds {
         Ok(())
     }
 
-    /// The node carries out take.lua for the client `who`. `place`: the slot for which the client asks; None: any slot.
-    /// `refuses`: the node refuses for a reason of its own (a quarantine, say).
+    /// Carries out take.lua for the client `who`. `place`: the slot for which it asks; None: any slot. `refuses`: the
+    /// node refuses for a reason of its own (a quarantine, say).
     pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
         let answer = self.grant_or_queue(state, who, place, refuses)?;
@@ -205,8 +202,8 @@ impl Bounds {
         Ok(answer)
     }
 
-    /// Deletes the lease of an earlier try of the client `who`, if the client's request names this try. True if a lease
-    /// was deleted. `without`: if this clause is left out, deletes nothing.
+    /// Deletes the lease of an earlier try of the client `who`, if its request names this try. True if a lease was
+    /// deleted. `without`: if this clause is left out, deletes nothing.
     fn drop_earlier(&self, state: &mut State, who: usize, without: Without) -> bool {
         let Client { stale, carries, .. } = state.clients[who];
         let drops = stale && carries && state.is_listed(who) && !self.is(without);
@@ -261,7 +258,6 @@ impl Bounds {
         Ok(Answer::Refused)
     }
 
-    /// Whether the lock is closed to the client `who`.
     fn is_closed_to(&self, state: &State, who: usize) -> bool {
         let is_open_to_called = self.is(Without::ClosedToCalled) && state.reserved() == Some(who);
         state.rest.closed > 0 && !self.is(Without::Closed) && !is_open_to_called
@@ -285,7 +281,7 @@ impl Bounds {
     }
 
     /// Raises the register of `--newest` to the number of the client `who`, unless the register is larger. `forgets`:
-    /// true if a clause is left out: the node then leaves the register as it is.
+    /// true if a clause is left out: the register then stays as it is.
     fn raise(&self, state: &mut State, who: usize, forgets: bool) {
         let number = state.clients[who].number;
         state.rest.stood = state.rest.stood.max(number);
@@ -294,9 +290,9 @@ impl Bounds {
         }
     }
 
-    /// Whether it is the turn of the client that has sent TAKE. The caller has checked that the client's claim fits
-    /// beside the leases. `me`: the client, if the client waits; None: the client that never waits. If it is the
-    /// client's turn, takes the client out of the line. Else calls the first waiter, unless the lock is reserved.
+    /// Whether it is the turn of the client that has sent TAKE. The caller has checked that its claim fits beside the
+    /// leases. `me`: the client, if it waits; None: the client that never waits. If it is its turn, takes it out of the
+    /// line. Else calls the first waiter, unless the lock is reserved.
     fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
         match state.reserved() {
             Some(reserved) if me == Some(reserved) => {
@@ -328,15 +324,15 @@ impl Bounds {
         }
     }
 
-    /// Checks that the node had a reason to refuse the client that never waits (`OTHER`), although the line was empty.
-    /// The leases must leave no room for this client, or no room for both this client and a called waiter.
+    /// Checks that the node had a reason to refuse the client that never waits (`OTHER`), although the line was empty:
+    /// the leases leave no room for it, or not for both it and a called waiter.
     fn is_busy(&self, state: &State) -> Checked {
         let claim = state.clients[OTHER].claim;
         let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
         if state.has_room(claim) && state.reserved().is_none_or(called) { Err(FALSE_BUSY) } else { Ok(()) }
     }
 
-    /// Puts the waiter `me` in line, unless the waiter is in line already. Sets the time of the waiter's next look.
+    /// Puts the waiter `me` in line, unless it is in line already. Sets the time of its next look.
     fn queue(&self, state: &mut State, me: usize) {
         let left = match self.fits(state, state.clients[me].claim) {
             _ if state.rest.closed > 0 => Err(state.rest.closed),
@@ -376,16 +372,16 @@ impl Bounds {
         state.clients[me].timer = if self.clocks { look } else { NEVER };
     }
 
-    /// Ticks until a waiter may get the lock because leases have run out. If slots are held: ticks until the first
-    /// lease runs out; else: ticks until all leases have run out.
+    /// Ticks until a waiter may get the lock because leases have run out: the first lease if slots are held, else all
+    /// leases.
     fn until_free(&self, state: &State) -> u8 {
         let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
         let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
         first.filter(|_| slots).unwrap_or(state.rest.left)
     }
 
-    /// Deletes the lease of the client `who`. If other leases are left under the mark, the lock's key expires with the
-    /// last of these leases. Else deletes the lock's key.
+    /// Deletes the lease of the client `who`. If others are left under the mark, the lock's key expires with the last
+    /// of them. Else deletes the lock's key.
     fn drop_lease(&self, state: &mut State, who: usize) {
         state.clients[who].listed = false;
         if state.members() == 0 || !state.rest.key.is_mark() {
@@ -396,7 +392,6 @@ impl Bounds {
         }
     }
 
-    /// The node carries out release.lua for the client `who`.
     pub(super) fn release(&self, state: &mut State, who: usize) -> Checked {
         if state.clients[who].claim != Claim::Older {
             self.sweep(state);
@@ -429,9 +424,8 @@ impl Bounds {
         self.leave_line(state, older)
     }
 
-    /// Calls the first waiter in line, after another waiter has left the line. If the lock is reserved, only sends
-    /// `head` to the first waiter. `older`: an older version of redlock has sent LEAVE. If the lock is in use, the
-    /// script of the older version only sends `head`.
+    /// Calls the first waiter in line, after another has left the line. If the lock is reserved, only sends it `head`.
+    /// `older`: an older version of redlock has sent LEAVE. Its script only sends `head` if the lock is in use.
     pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
@@ -445,8 +439,8 @@ impl Bounds {
     }
 
     /// A roll-back: undoes a try of waiter `me`, which stays in line (undo.lua with `stay`). `late`: true: the request
-    /// is late, and undoes only an earlier try; false: the request undoes the waiter's last try. `names_place`: the
-    /// request contains the waiter's ticket.
+    /// is late, and undoes only an earlier try; false: it undoes the waiter's last try. `names_place`: it contains the
+    /// waiter's ticket.
     pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
         let undoes = state.is_listed(me) && state.clients[me].stale == late;
         if undoes {
@@ -466,7 +460,7 @@ impl Bounds {
     }
 
     /// `release --force` deletes the lease of client `whose`; None: all leases. With [`Bounds::older_force`], an older
-    /// version of redlock sends the request. The older version deletes only the lock's key, not the list of members.
+    /// version of redlock sends the request, which deletes only the lock's key, not the list of members.
     pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
         let older = self.older_force;
         if !older {

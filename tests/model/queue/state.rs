@@ -8,7 +8,7 @@ use super::super::bits::{Field, Packable, packed, variants};
 
 /// How many clients may wait in line.
 pub(super) const WAITERS: usize = 3;
-/// The index of the client that never waits. This client has the lock from the start. After its release, the same index
+/// The index of the client that never waits, and that holds the lock from the start. After its release, the same index
 /// stands for clients that ask once for the lock, and go away if they are refused.
 pub(super) const OTHER: usize = WAITERS;
 const CLIENTS: usize = WAITERS + 1;
@@ -16,8 +16,8 @@ const CLIENTS: usize = WAITERS + 1;
 variants! {
     Claim {
         Exclusive,
-        /// An exclusive claim by an older version of redlock. The older version knows only exclusive claims. It takes a
-        /// mark for the token of another library.
+        /// An exclusive claim by an older version of redlock, which knows no other claims, and takes a mark for the
+        /// token of another library.
         Older,
         Shared,
         /// One of two slots.
@@ -28,16 +28,15 @@ variants! {
 }
 
 variants! {
-    /// The value of the lock's key.
     Key {
         Free,
         /// The token of an exclusive lease.
         Token,
-        /// The mark of shared leases. The leases are in the list of members.
+        /// The mark of shared leases, which are in the list of members.
         Shared,
-        /// The mark of leases with the claim [`Claim::OneOfTwo`]. The leases are in the list of members.
+        /// The mark of leases with the claim [`Claim::OneOfTwo`], which are in the list of members.
         Two,
-        /// The mark of a lease with the claim [`Claim::TheOnlyOne`]. The lease is in the list of members.
+        /// The mark of a lease with the claim [`Claim::TheOnlyOne`], which is in the list of members.
         One,
         /// A value that another library has written.
         Foreign,
@@ -50,11 +49,9 @@ variants! {
 
 variants! {
     Phase {
-        /// The client has not come yet.
         New,
         /// The client wants the lock, and has no request under way.
         Waiting,
-        /// The client's TAKE is under way to the node.
         Asked,
         /// The node has granted the client's TAKE, and the answer is under way.
         Granted,
@@ -63,27 +60,24 @@ variants! {
         /// The node has refused the client's TAKE for good, and the answer is under way. The lock is in use with a
         /// claim of another shape, or a larger number of `--newest` has come.
         TurnedAway,
-        /// The client's try has failed, and the request that undoes the try is under way.
         RollBack,
-        /// The client was interrupted: its TAKE is under way, and its LEAVE follows the TAKE.
+        /// The client was interrupted: its TAKE is under way, and its LEAVE follows.
         AskedLeave,
-        /// The client's LEAVE is under way to the node.
         Leave,
         Holding,
-        /// `release --force` has deleted the client's lease, and the client does not know this yet.
+        /// `release --force` has deleted the client's lease, and it does not know this yet.
         Ousted,
-        /// The client has released the lock or has left the line, or the client is dead and has no request under way.
+        /// The client has released the lock or has left the line, or it is dead and has no request under way.
         Done,
     }
 }
 
 variants! {
-    /// A request that a client has sent over a connection that the client has given up. The node may carry out the
-    /// request at any time.
+    /// A request that a client has sent over a connection that it has given up. The node may carry it out at any time.
     Late {
         Nothing,
         RollBack,
-        /// A roll-back that names no ticket, because the client had not been told its ticket yet.
+        /// A roll-back that names no ticket, because the client did not know its ticket yet.
         RollBackWithoutPlace,
         Leave,
         Take,
@@ -91,7 +85,7 @@ variants! {
 }
 
 variants! {
-    /// A client's subscription to its channel, as the server sees the subscription.
+    /// A client's subscription to its channel, as the server sees it.
     Ear {
         None,
         Hears,
@@ -103,23 +97,23 @@ variants! {
 packed! {
     Client {
         claim: Claim = 3,
-        /// The client's number of `--newest`; 0: the client has no number.
+        /// The client's number of `--newest`; 0: none.
         number: u8 = 2,
         life: Life = 2,
         phase: Phase = 4,
         ear: Ear = 2,
-        /// The message `go` has arrived, and the client has not read this message yet.
+        /// The message `go` has arrived, and the client has not read it yet.
         go: bool = 1,
-        /// The message `head` has arrived, and the client has not read this message yet.
+        /// The message `head` has arrived, and the client has not read it yet.
         head: bool = 1,
         /// Ticks until the client sends TAKE. The timer runs only in the phase `Waiting`.
         timer: u8 = 3,
         /// The client is in the queue on the node.
         in_q: bool = 1,
         /// The client's ticket; 0: none. The smallest ticket is first in line. A client that is dropped from the queue
-        /// keeps its ticket.
+        /// keeps it.
         ticket: u8 = 2,
-        /// The client has been told its ticket.
+        /// The client knows its ticket.
         knows: bool = 1,
         /// The client's number in the order in which the waiters came, from 1; 0: the client does not stand in line.
         /// Only the search keeps this number, to check who overtakes whom.
@@ -129,33 +123,30 @@ packed! {
         excused: bool = 1,
         /// The lock's key is the client's token, or the list of members contains the client's lease.
         listed: bool = 1,
-        /// Ticks until the client's lease runs out.
         lease: u8 = 2,
         /// Which of the two slots the client's lease has. Without a meaning for other claims than `OneOfTwo`.
         place: bool = 1,
-        /// The lock is reserved for the client.
         reserved: bool = 1,
         /// The client has read `go`, and has read no answer to a TAKE since.
         called: bool = 1,
-        /// The answer under way says: the client had been dropped from the queue, and the client's TAKE has put the
-        /// client back.
+        /// The answer under way says that the client had been dropped from the queue, and that its TAKE has put it
+        /// back.
         missed: bool = 1,
-        /// How many ticks the client has been in the queue since the node carried out the client's last TAKE. Counted
-        /// only with [`super::Without::Clocks`].
+        /// How many ticks the client has been in the queue since the node carried out its last TAKE. Counted only with
+        /// [`super::Without::Clocks`].
         unseen: u8 = 2,
-        /// The client's lease comes from an earlier try, whose connection was cut, not from the client's present try.
+        /// The client's lease comes from an earlier try, whose connection was cut, not from its present one.
         stale: bool = 1,
-        /// TAKE and LEAVE name the client's earlier tries, so that the node undoes the earlier tries. No answer has
-        /// confirmed yet that the earlier tries are undone.
+        /// TAKE and LEAVE name the client's earlier tries, so that the node undoes them. No answer has confirmed that
+        /// yet.
         carries: bool = 1,
         late: Late = 3,
-        /// The client has left or released the lock once, and has come a second time.
         again: bool = 1,
     }
 }
 
 packed! {
-    /// The part of the state that belongs to no single client: values of the node, and counts of the search.
+    /// What belongs to no single client: values of the node, and counts of the search.
     Rest {
         key: Key = 3,
         /// Ticks until the lock's key expires.
@@ -166,14 +157,14 @@ packed! {
         queue: u8 = 3,
         /// The number in the register of `--newest` (the key NEWEST); 0: none.
         newest: u8 = 2,
-        /// The largest number of `--newest` that has stood in line or was granted; 0: none. Only the search keeps this
-        /// number, to check the register.
+        /// The largest number of `--newest` that has stood in line or was granted; 0: none. Only the search keeps it,
+        /// to check the register.
         stood: u8 = 2,
         /// Ticks until the lock opens by itself; 0: it is open. Without clocks it stays closed until somebody opens it.
         closed: u8 = 2,
         /// For how many ticks in a row a live waiter could have had the lock.
         free: u8 = 4,
-        /// This field and the fields below say how many more events of each kind may happen: see [`super::Bounds`].
+        /// From here on: how many more events of each kind may happen (see [`super::Bounds`]).
         kills: u8 = 2,
         freezes: u8 = 2,
         breaks: u8 = 2,
@@ -196,7 +187,7 @@ pub(super) struct State {
 }
 
 impl Claim {
-    /// The value of the lock's key while a lease with this claim has the lock.
+    /// The value of the lock's key while a lease with this claim holds the lock.
     pub(super) fn key(self) -> Key {
         match self {
             Claim::Exclusive | Claim::Older => Key::Token,
@@ -232,7 +223,7 @@ impl Key {
 }
 
 impl Client {
-    /// Whether the client is alive, and waits for its turn. A client that undoes a try does not wait for its turn.
+    /// Whether the client is alive, and waits for its turn, which a client that undoes a try does not.
     pub(super) fn lives(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
     }
@@ -242,8 +233,8 @@ impl Client {
         self.phase == Phase::Holding && self.life == Life::Alive
     }
 
-    /// Whether the clock must wait for this client before the next tick. The client has something to do at once, or the
-    /// node has not carried out the client's request yet.
+    /// Whether the clock must wait for this client before the next tick, because it has something to do at once, or the
+    /// node has not carried out its request yet.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase {
             Phase::Waiting => {
@@ -255,8 +246,8 @@ impl Client {
         }
     }
 
-    /// Ends the client's wait or hold: the client enters this phase (`Holding` or `Done`), and forgets its wait. The
-    /// client's lease, ticket and reservation stay in Redis.
+    /// Ends the client's wait or hold: it enters this phase (`Holding` or `Done`), and forgets its wait. Its lease,
+    /// ticket and reservation stay in Redis.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
         let &mut Client { number, late, again, .. } = self;
@@ -266,7 +257,7 @@ impl Client {
         *self = Client { claim, number, life, phase, ear, unseen, late, again, ..left };
     }
 
-    /// Whether this client and the other client may have the lock at the same time.
+    /// Whether the two may have the lock at the same time.
     pub(super) fn fits_beside(&self, other: &Client) -> bool {
         match (self.claim, other.claim) {
             (Claim::Shared, Claim::Shared) => true,
@@ -302,8 +293,8 @@ impl Packable for State {
 }
 
 impl State {
-    /// Replaces the clients' numbers in `field` by 1, 2, 3 and so on, since only the order of the numbers matters.
-    /// `counts`: false if a client's number does not matter: 0 replaces this number.
+    /// Replaces the clients' numbers in `field` by 1, 2, 3 and so on, because only their order matters. `counts`: false
+    /// if a client's number does not matter: 0 replaces it.
     fn rank(&mut self, field: fn(&mut Client) -> &mut u8, counts: fn(&Client) -> bool) {
         let mut clients = self.clients;
         let numbers = clients.each_mut().map(|client| if counts(client) { *field(client) } else { 0 });
@@ -343,19 +334,19 @@ impl State {
         self.clients.iter_mut().for_each(|client| client.reserved = false);
     }
 
-    /// Whether client `me` has the lock on the node. Either the lock's key is the client's token. Or the key is the
-    /// mark of the client's claim, and the list of members contains the client's lease.
+    /// Whether client `me` holds the lock on the node: the lock's key is its token, or the mark of its claim, and the
+    /// list of members contains its lease.
     pub(super) fn is_listed(&self, me: usize) -> bool {
         self.clients[me].listed && self.rest.key == self.clients[me].claim.key()
     }
 
-    /// How many leases the list of members contains, whether or not the lock's key is a mark.
+    /// Counts them whether or not the lock's key is a mark.
     pub(super) fn members(&self) -> usize {
         self.clients.iter().filter(|client| client.listed && client.claim.key().is_mark()).count()
     }
 
-    /// Whether a lease with this claim fits beside all leases that have not run out. A lease that has run out takes no
-    /// room, even if the node has not deleted the lease yet.
+    /// Whether a lease with this claim fits beside all leases that have not run out. Those that have take no room, even
+    /// if the node has not deleted them yet.
     pub(super) fn has_room(&self, claim: Claim) -> bool {
         self.has_room_beside(claim, |client| client.lease > 0)
     }
@@ -367,14 +358,14 @@ impl State {
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
     }
 
-    /// Whether some live waiter could have the lock now. The lock must be open. There must be room for this waiter's claim beside the leases,
-    /// and for the claim of each waiter that came before this waiter.
+    /// Whether some live waiter could have the lock now. The lock must be open. There must be room beside the leases
+    /// for this waiter's claim, and for the claim of each waiter that came before it.
     pub(super) fn could_go_on(&self) -> bool {
         if self.rest.closed > 0 {
             return false;
         }
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
-        // The lease of a live client's earlier try takes no room: the client's next request undoes the earlier try.
+        // The lease of a live client's earlier try takes no room, because the client's next request undoes it.
         let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);
         let stuck = |client: &&Client| !self.has_room_beside(client.claim, lives);
         let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();

@@ -2,7 +2,7 @@
 //!
 //! Cut off: a connection is cut while a TAKE, the answer to a TAKE, or a roll-back is on its way. (A roll-back undoes
 //! one TAKE, but keeps the waiter's place in line.) Sent twice: a client sends a LEAVE or a roll-back again over a new
-//! connection. The server may carry out the first copy after the second.
+//! connection, and the server may carry out the first copy after the second.
 
 use super::{AFTER_FAILURE, Bounds, CALLS_AGAIN, QUIET, Without, is_clean, without};
 use super::{FREE_TOO_LONG, LEFT_BEHIND, LOST};
@@ -11,7 +11,7 @@ const CUTS: Bounds = Bounds { cuts: 2, most_free: 2 * AFTER_FAILURE, ..QUIET };
 /// One waiter is in line from the start. One connection may be cut, and one waiter may leave. Waiters look by the
 /// clock.
 const LEAVES: Bounds = Bounds { in_line: 1, cuts: 1, interrupts: 1, most_free: AFTER_FAILURE, ..QUIET };
-/// One connection may be cut. After the cut, the node may refuse the waiter's TAKE, for example because the node is in
+/// One connection may be cut. After the cut, the node may refuse the waiter's TAKE, for example because it is in
 /// quarantine. No waiter looks by the clock.
 pub(super) const CALLS_CUT: Bounds =
     Bounds { cuts: 1, refusals: 1, losses: 0, breaks: 0, interrupts: 0, ..CALLS_AGAIN };

@@ -1,5 +1,5 @@
-//! The memory of runs: which node's answer counts, what a changed clock does, how large the memory may be, and what
-//! monitoring is told.
+//! The history of runs: which node's answer counts, what a changed clock does, how large the history may be, and what
+//! monitoring gets.
 
 use crate::support::{
     Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_on_all, any, eventually, like, loss,
@@ -22,7 +22,7 @@ pub(super) fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap()
 }
 
-/// A run in the form that the scripts write. The run began `began_ago_ms` ago, and took a second.
+/// A run in the form that the scripts write, which began `began_ago_ms` ago, and took a second.
 fn entry(token: &str, began_ago_ms: i64, status: &str) -> String {
     let began = (now_ms() - began_ago_ms).to_string();
     json!({"t": format!("{token:0<32}"), "h": "web-3", "p": "1", "u": "deploy", "b": began, "d": "1000", "f": "1", "x": status})
@@ -153,7 +153,7 @@ fn the_log_is_searched() {
 }
 
 #[test]
-fn a_lease_of_acquire_tells_how_it_went() {
+fn a_lease_of_acquire_reports_how_it_went() {
     let redis = Redis::start();
     let end = |line: &str| {
         let token = acquire(&redis, "self");
@@ -228,7 +228,7 @@ fn several_locks_are_answered_together() {
 }
 
 #[test]
-fn an_end_that_was_told_wins_over_a_node_that_has_lost_the_lease() {
+fn an_end_that_was_reported_wins_over_a_node_that_has_lost_the_lease() {
     let nodes = several(3);
     let token = acquire_on_all(&nodes, "backup");
     nodes[0].command(&["DEL", "redlock:backup", &part("backup", "lease")]);
@@ -239,15 +239,19 @@ fn an_end_that_was_told_wins_over_a_node_that_has_lost_the_lease() {
 }
 
 #[test]
-fn a_failure_that_the_log_has_lost_is_told() {
+fn a_failure_that_the_log_has_lost_is_reported() {
     let redis = Redis::start();
     redlock(&redis, "run -q backup --log 1 -- sh -c").arg("exit 3").status(3).run();
     redlock(&redis, "run -q backup --log 1 -- true").run();
     let statuses = |line: &str| runs(&redis, line).iter().map(|run| run["status"].clone()).collect::<Vec<_>>();
     assert_eq!((statuses("backup"), statuses("backup --failed")), (vec![0.into()], vec![3.into()]));
     assert_eq!((statuses("--failed -n 1 --since 1h"), statuses("--failed --since 0")), (vec![3.into()], vec![]));
-    let told = status(&redis, "backup");
-    assert_eq!((&told["last"]["status"], &told["last_failure"]["status"]), (&0.into(), &3.into()), "{told}");
+    let reported = status(&redis, "backup");
+    assert_eq!(
+        (&reported["last"]["status"], &reported["last_failure"]["status"]),
+        (&0.into(), &3.into()),
+        "{reported}"
+    );
     let text = like("backup  free; last run <any>, exit status 0; last failure <duration> ago\n");
     redlock(&redis, "status backup").stdout(text).run();
 }
@@ -263,7 +267,7 @@ fn a_server_that_was_just_started_may_have_forgotten() {
     for line in ["check backup --within 1h", "check b* --within 1h", "check"] {
         redlock(&redis, line).fails(1, ["nothing to check", " was started ", " ago"]).run();
     }
-    // The node that was started first remembers the longest.
+    // The node that was started first has the longest history.
     let mut nodes = Redis::aged(3, 90_000);
     redlock(&nodes, "status backup --quarantine 0").stdout(when("no more", |text| text.contains("known\n"))).run();
     redlock(&nodes[0].url()[..], "status backup").stdout("backup  free; no run is known\n").run();
@@ -279,13 +283,17 @@ fn a_lease_of_acquire_that_had_run_out_on_most_nodes_had_run_out() {
     nodes[2].pause();
     let token = redlock(&nodes, "acquire backup --ttl 3s").stdout(any()).stderr(any()).run().token();
     eventually(SOON, "it has run out", || !nodes[0].exists("redlock:backup") && !nodes[1].exists("redlock:backup"));
-    // Only now this node carries out the take, and then the release.
+    // Only now does this node carry out the take, and then the release.
     nodes[2].resume();
     eventually(SOON, "it is taken there", || nodes[2].exists("redlock:backup"));
     redlock(&nodes, format!("release backup --token {token} --status 0")).status(77).stderr(any()).run();
-    let told = status(&nodes, "backup");
-    assert_eq!((&told["last"]["outcome"], &told["last"]["status"]), (&"expired".into(), &0.into()), "{told}");
-    assert!(told["last_success"].is_null(), "{told}");
+    let reported = status(&nodes, "backup");
+    assert_eq!(
+        (&reported["last"]["outcome"], &reported["last"]["status"]),
+        (&"expired".into(), &0.into()),
+        "{reported}"
+    );
+    assert!(reported["last_success"].is_null(), "{reported}");
     redlock(&nodes, "check -q backup --within 1h").status(1).stdout(any()).run();
 }
 
@@ -380,18 +388,18 @@ fn a_server_that_stands_still_at_the_end_makes_a_run_no_longer() {
 fn freeing_a_lock_for_all_ends_only_what_went_on() {
     let redis = Redis::start();
     let share = |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl} --node-timeout 1s")).token();
-    let gone = share("2s");
+    let expired = share("2s");
     eventually(SOON, "it has run out", || status(&redis, "db")["state"] == "free");
     share("1m");
     share("1m");
     redlock(&redis, "release db --force").stdout(any()).run();
     let all = runs(&redis, "db");
     let of = |token: &str| all.iter().find(|run| run["token_prefix"] == token[..8]).unwrap()["outcome"].clone();
-    assert_eq!(of(&gone), "expired");
+    assert_eq!(of(&expired), "expired");
     assert_eq!(all.iter().filter(|run| run["outcome"] == "revoked").count(), 2);
 }
 
-/// A job that ends well when it is told to.
+/// Ends well when it is asked to.
 struct Job {
     running: Running,
     directory: Arc<Directory>,
@@ -445,7 +453,7 @@ fn a_release_that_the_log_has_forgotten_since_is_neither_a_loss_nor_another_run(
 }
 
 #[test]
-fn a_success_that_was_told_under_a_lost_lease_is_none() {
+fn a_success_that_was_reported_under_a_lost_lease_is_none() {
     let nodes = several(3);
     redlock(&nodes, "run -q backup --once-per 1s -- true").run();
     std::thread::sleep(ms(600)); // the success is older than half the period
@@ -457,10 +465,10 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     job.running.finish();
     // Each node now gets a later failure. The run before that failure must still count as lost.
     redlock(&nodes, "run -q backup -- false").status(1).run();
-    let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
+    let (all, reported) = (runs(&nodes, "backup"), status(&nodes, "backup"));
     let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
     assert_eq!(outcomes, ["exited", "lost", "exited"]);
-    assert_eq!(told["last_success"]["token_prefix"], all[0]["token_prefix"]);
+    assert_eq!(reported["last_success"]["token_prefix"], all[0]["token_prefix"]);
     redlock(&nodes, "run -q backup --once-per 1h -E 9 -- true").status(9).run();
 }
 
@@ -480,8 +488,8 @@ fn over_masters_whose_clocks_differ_runs_are_in_the_order_in_which_they_began() 
         job.running.finish();
         eventually(SOON, "all have heard it", || nodes.iter().all(|node| node.query::<u64>(&["LLEN", &log]) == count));
         if count % 2 == 1 {
-            let told: String = nodes[1].query(&["LINDEX", &log, "0"]);
-            nodes[1].command(&["LSET", &log, "0", &told.replace(",\"x\":\"0\"", "")]);
+            let reported: String = nodes[1].query(&["LINDEX", &log, "0"]);
+            nodes[1].command(&["LSET", &log, "0", &reported.replace(",\"x\":\"0\"", "")]);
         }
     }
     let all = runs(&nodes, "backup");
@@ -591,8 +599,8 @@ fn runs_that_cannot_be_read_are_reported_as_not_known() {
     redis.command(&["SET", "{redlock:backup}:\u{1f}log", "x"]);
     let why = "not known: <node> has a helper key of this lock that is of the wrong type";
     redlock(&redis, "status backup").stdout(like(format!("backup  free; last run {why}\n"))).run();
-    let told = redlock(&redis, "status backup --format json").stdout(any());
-    told.stderr(message(["\"backup\": ", "of the wrong type", "unlink $'{redlock:backup}:\\x1flog'"])).run();
+    let reported = redlock(&redis, "status backup --format json").stdout(any());
+    reported.stderr(message(["\"backup\": ", "of the wrong type", "unlink $'{redlock:backup}:\\x1flog'"])).run();
     let row = when("a row that says so", |text| text.lines().nth(1).is_some_and(|row| row.ends_with("  not known")));
     redlock(&redis, "status backup other").stdout(row).stderr(any()).run();
 }
