@@ -135,7 +135,7 @@ pub(crate) enum Command {
     /// Say which jobs are not in order, and what did not happen
     ///
     /// Judges each lock that is called with --once-per P, so that P says how often it is to succeed. A line for each finding:
-    /// overdue (no success in P, or --due D, and a tenth of it), failed (the last run), hangs (a run takes much longer than
+    /// overdue (no success in P, or --due D, and a twelfth of it), failed (the last run), hangs (a run takes much longer than
     /// usual), hosts (--min-hosts). Exits with 0 if all is in order, 1 if not or if there is nothing to check, 69 if that is not known.
     Check(CheckArgs),
     /// Delete what Redis remembers of a free lock

@@ -123,7 +123,10 @@ fn line(status: &Status, facts: &Facts, finding: &Finding) -> String {
             });
             let came = if came > 0 { format!("; {}", hosts(came)) } else { String::new() };
             let how = how.unwrap_or_default();
-            format!("{how}{came}. redlock log {name} -v; by hand: redlock run {name} -- JOB")
+            // A run without the option would not count for the crontab.
+            let once = facts.expected.map(|expected| format!(" --once-per {}", human(expected.period)));
+            let once = once.unwrap_or_default();
+            format!("{how}{came}. redlock log {name} -v; by hand: redlock run {name}{once} -- JOB")
         }
         Finding::Hangs { since, usual } => {
             let run = status.running();

@@ -85,7 +85,7 @@ fn absence_is_reported_and_cron_is_silent_when_all_is_well() {
     fails.on_host("web-2").status(2).stderr(any()).run();
     let both = "backup: no success since <any> on web-1, expected each 1d; 1 host came, the last <any>. redlock log backup -v\n\
                 backup: failed on web-2 <any>, exit 2: disk full; 1 host came. redlock log backup -v; by hand: redlock run \
-                backup -- JOB\n";
+                backup --once-per 1d -- JOB\n";
     redlock(&redis, "check -q").status(1).stdout(like(both)).run();
     let metrics = redlock(&redis, "status --format prometheus").text();
     for line in [
