@@ -305,7 +305,7 @@ fn two_jobs(f: &mut fmt::Formatter<'_>, name: &str, verb: &str, owner: &Owner, o
 /// A lease whose job nobody can be asked to stop: `"deploy" was taken by acquire on ci-7, pid 4713, and nothing renews
 /// it: free in 8m. If that script is dead: redlock release deploy --force`
 fn cannot_end(f: &mut fmt::Formatter<'_>, held: &NamedObstacle) -> fmt::Result {
-    let (name, [holder, others @ ..]) = (&held.name, held.by.holders()) else {
+    let (name, [holder, ..]) = (&held.name, held.by.holders()) else {
         return write!(f, "{:?} {}; redlock does not delete it", held.name, held.situation(Duration::ZERO));
     };
     let (who, what) = match (holder.owner.host.as_deref(), holder.owner.pid) {
@@ -316,7 +316,8 @@ fn cannot_end(f: &mut fmt::Formatter<'_>, held: &NamedObstacle) -> fmt::Result {
         (None, _) => (format!("{holder}, which redlock cannot stop"), "program"),
     };
     let free = holder.lease.map_or_else(|| "it never expires".to_owned(), |left| format!("free in {}", human(left)));
-    let which = if others.is_empty() { String::new() } else { format!(" --token {}", holder.short_token()) };
+    let is_alone = matches!(&held.by, Obstacle::Leases(leases) if leases.count == 1);
+    let which = if is_alone { String::new() } else { format!(" --token {}", holder.short_token()) };
     let release = format!("redlock release {} --force{which}", shell_word(name));
     write!(f, "{name:?} was taken by {who}: {free}. If that {what} is dead: {release}")
 }

@@ -419,7 +419,7 @@ pub(crate) struct RunArgs {
     /// With --once-per: check expects a success each D, not each P
     ///
     /// For a job that comes less often than P says: --once-per day --due 3d from Monday to Friday. From P to 100d.
-    #[arg(long, value_name = "D", value_parser = remembered, help_heading = CRONTAB, hide_short_help = true)]
+    #[arg(long, value_name = "D", value_parser = period, help_heading = CRONTAB, hide_short_help = true)]
     pub(crate) due: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///

@@ -128,7 +128,9 @@ impl Judged {
         let mut lines: Vec<String> = is_bare.then_some(bare).into_iter().collect();
         for name in lacks {
             if name.contains('*') {
-                lines.push(format!("no lock that is called with --once-per matches {name:?} on {on}{started}"));
+                lines.push(format!(
+                    "no lock that has been called with --once-per for half a period matches {name:?} on {on}{started}"
+                ));
                 continue;
             }
             let near = locks.near(selection.prefix, name).await.filter(|near| near != name);

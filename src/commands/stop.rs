@@ -45,10 +45,17 @@ pub(crate) fn run(args: &StopArgs, common: &Common) -> anyhow::Result<Exit> {
         (_, true) if stopped.ran_out.is_empty() => {}
         (_, true) => say(&output::stopped(name, &stopped, opens)),
     }
+    if !stopped.away.is_empty() {
+        say(&format!("{name:?}: some nodes may stay closed ({}); run the command again", stopped.away.join(", ")));
+    }
     // A misspelt name is free, too.
-    if !opens && stopped.now.is_unseen() && common.format != Format::Json && !common.quiet {
+    if !(opens && stopped.was_closed) && stopped.now.is_unseen() && common.format != Format::Json && !common.quiet {
         let started = &stopped.now.history.started;
         block_on(say_unseen(&mut lock.locks, &settings.prefix, name, started))?;
+    }
+    if let Some(left) = lock.cannot_stop(&stopped) {
+        say(&left.to_string());
+        return Ok(Exit::HELD);
     }
     Ok(Exit::DONE)
 }

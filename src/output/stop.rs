@@ -30,10 +30,10 @@ fn until(name: &str, at: Duration) -> String {
 
 /// The result of `redlock stop`. `opened`: the call has opened the lock.
 pub(crate) fn stopped(name: &str, stopped: &Stopped, opened: bool) -> String {
-    let Stopped { over, ran_out, took, now } = stopped;
+    let Stopped { over, ran_out, took, now, was_closed, .. } = stopped;
     let mut said = Vec::new();
     if opened {
-        said.push(format!("opened {name:?}"));
+        said.push(if *was_closed { format!("opened {name:?}") } else { format!("{name:?} was not closed") });
     }
     if !over.is_empty() {
         said.push(format!("stopped {name:?} of {} after {}", hosts(over, over.len() as u64), human(*took)));
@@ -52,7 +52,7 @@ pub(crate) fn stopped(name: &str, stopped: &Stopped, opened: bool) -> String {
 }
 
 pub(crate) fn stopped_json(name: &str, stopped: &Stopped, opened: bool) -> String {
-    let Stopped { over, ran_out, took, now } = stopped;
+    let Stopped { over, ran_out, unasked, took, now, .. } = stopped;
     let outcome = match () {
         () if opened => "opened",
         () if !ran_out.is_empty() => "ran-out",
@@ -66,6 +66,7 @@ pub(crate) fn stopped_json(name: &str, stopped: &Stopped, opened: bool) -> Strin
         ("took_ms", value(ms(*took))),
         ("stopped", value(over)),
         ("ran_out", value(ran_out)),
+        ("unasked", value(unasked)),
         ("now", value(now)),
     ])
 }

@@ -97,6 +97,34 @@ fn of_several_holders_one_must_be_named_or_all() {
 }
 
 #[test]
+fn all_who_can_be_asked_are_asked_and_the_others_stay_as_they_are() {
+    let redis = Redis::start();
+    let token = redlock(&redis, "acquire backup --shared --ttl 1m").token();
+    let (reader, _input) = job(&redis, &["--shared", "--ttl", "2s"], 76);
+    let way_out = format!("If that script is dead: redlock release backup --force --token {}\n", &token[..8]);
+    let left = format!("<lines>redlock: \"backup\" was taken by acquire on <any> {way_out}");
+    redlock(&redis, "stop backup --token all").status(75).stderr(like(&left)).stdout(any()).run();
+    reader.finish();
+    redlock(&redis, format!("extend -q backup --token {token}")).run();
+    // Beside others, the line that frees one lease names its token.
+    let (reader, input) = job(&redis, &["--shared"], 0);
+    let stop = redlock(&redis, format!("stop backup --token {}", &token[..8]));
+    stop.status(75).stderr(like(format!("redlock: \"backup\" was taken by acquire on <any> {way_out}"))).run();
+    drop(input);
+    reader.finish();
+}
+
+#[test]
+fn what_was_not_closed_is_not_opened() {
+    let redis = Redis::start();
+    let unknown = "redlock: no lock \"bakup\" is known on <any>\n";
+    let said = "redlock: \"bakup\" was not closed; it is free\n";
+    redlock(&redis, "stop bakup --for 0").stdout(said).stderr(like(unknown)).run();
+    redis.command(&["LPUSH", "redlock:list", "x"]);
+    redlock(&redis, "stop list --for 0").fails(75, ["\"list\" exists but is not a lock"]).run();
+}
+
+#[test]
 fn a_job_that_goes_on_without_its_lock_may_still_run() {
     let redis = Redis::start();
     let test = redlock(&redis, "run -q backup --ttl 1s --on-lost continue -- sh -c").arg("echo ready; sleep 4");

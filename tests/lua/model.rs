@@ -958,11 +958,12 @@ impl Model {
 
     fn close(&mut self) -> Json {
         let ends = self.int("ttl").map(|ttl| self.ms() + ttl);
+        let opened = (ends.is_none() && self.closed.is_some()).then_some(1);
         self.closed = ends.map(|ends| Timed { value: self.args["by"].clone(), ends: Some(ends) });
         if self.closed.is_none() {
             self.hand_over();
         }
-        json!({"outcome": "done", "held": self.value().map(|_| 1)})
+        json!({"outcome": "done", "held": self.value().map(|_| 1), "opened": opened})
     }
 
     fn closed_by(&self) -> Option<String> {

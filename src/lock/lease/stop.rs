@@ -38,14 +38,29 @@ pub(crate) struct Stopped {
     /// The holders that have not released their leases, which have run out: only a job with `--on-lost continue`, or one
     /// whose host is cut off, may still run.
     pub(crate) ran_out: Vec<Holder>,
+    /// The holders that nobody can ask to stop: leases of `acquire` that nothing renews, beside those of `over`.
+    pub(crate) unasked: Vec<Holder>,
     pub(crate) took: Duration,
     pub(crate) now: Status,
+    /// `--for 0`: true if a master was closed.
+    pub(crate) was_closed: bool,
+    /// `--for 0`: the masters that may stay closed, and why.
+    pub(crate) away: Vec<String>,
+}
+
+/// What closing or opening the lock has met.
+struct Closing {
+    /// True if a master has a lease: a take that began before may still get a quorum.
+    takes: bool,
+    was_closed: bool,
+    away: Vec<String>,
 }
 
 impl Stopped {
     /// The result if nobody was asked to stop.
     fn nobody(now: Status) -> Stopped {
-        Stopped { over: Vec::new(), ran_out: Vec::new(), took: Duration::ZERO, now }
+        let (over, ran_out, unasked, away) = Default::default();
+        Stopped { over, ran_out, unasked, took: Duration::ZERO, now, was_closed: false, away }
     }
 }
 
@@ -77,14 +92,18 @@ impl Lock {
         news: &mut dyn FnMut(StopNews<'_>),
     ) -> Result<Stopped, Error> {
         if closes == Some(Duration::ZERO) {
-            self.close(Duration::ZERO).await?;
-            return Ok(Stopped::nobody(self.settled(false).await?));
+            let Closing { was_closed, away, .. } = self.close(Duration::ZERO).await?;
+            let status = self.settled(false).await?;
+            if status.state == State::Foreign && status.holders().is_empty() {
+                return Err(Error::CannotEnd(Box::new(status.held())));
+            }
+            return Ok(Stopped { was_closed, away, ..Stopped::nobody(status) });
         }
         let status = self.look_at_holders(None).await?;
         let mut plan = self.plan(token, status).await;
         if let (Some(time), Ok(_) | Err(Error::CannotEnd(_))) = (closes, &plan) {
             news(StopNews::Closing(time));
-            let takes = self.close(time).await?;
+            let takes = self.close(time).await?.takes;
             news(StopNews::Closed(time));
             // Another may have taken the lock, or a part of the nodes, before it was closed.
             let status = self.settled(takes).await?;
@@ -95,29 +114,44 @@ impl Lock {
             return Ok(Stopped::nobody(status));
         }
         let start = Boot::now();
-        let answers = self.revoke(Args::default(), token.as_deref(), Outcome::Revoked).await?;
-        let revoked = answers.replies().filter(|answer| answer.outcome == Outcome::Revoked);
-        let leases = revoked.filter_map(|answer| answer.by.as_ref()).flat_map(Obstacle::holders);
-        let left = leases.filter_map(|holder| holder.lease).max();
+        let (holders, unasked): (Vec<Holder>, Vec<Holder>) = match token.is_some() || status.is_cut() {
+            true => (holders, Vec::new()),
+            false => holders.into_iter().partition(|holder| !holder.cannot_be_stopped()),
+        };
+        // Where all are known, each is asked by its token, so that a lease of `acquire` stays what it is.
+        let each: Vec<Option<Vec<u8>>> = match &token {
+            None if !status.is_cut() => holders.iter().map(|holder| Some(holder.token.clone())).collect(),
+            one => vec![one.clone()],
+        };
+        let mut left = None;
+        for token in each {
+            let answers = self.revoke(Args::default(), token.as_deref(), Outcome::Revoked).await?;
+            let revoked = answers.replies().filter(|answer| answer.outcome == Outcome::Revoked);
+            let leases = revoked.filter_map(|answer| answer.by.as_ref()).flat_map(Obstacle::holders);
+            left = left.max(leases.filter_map(|holder| holder.lease).max());
+        }
         news(StopNews::Asked(&holders, left.or_else(|| status.lease())));
         let until = |holder: &Holder| start + holder.lease.unwrap_or_default();
         let pending = holders.into_iter().map(|holder| Pending { until: until(&holder), holder });
-        self.until_over(pending.collect(), token, start).await
+        Ok(Stopped { unasked, ..self.until_over(pending.collect(), token, start).await? })
     }
 
-    /// Closes the lock for this time: no master grants it. Zero opens it, and calls the next waiter. True if a master has
-    /// a lease: a take that began before may still get a quorum.
+    /// Closes the lock for this time: no master grants it. Zero opens it, and calls the next waiter.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few masters confirm: some may have closed the lock all the same.
-    async fn close(&mut self, time: Duration) -> Result<bool, Error> {
+    async fn close(&mut self, time: Duration) -> Result<Closing, Error> {
         let ttl = Some(time).filter(|time| !time.is_zero());
         let args = Args::default().with("by", signature(&user_at_host())).time("ttl", ttl);
         let call = self.call(&scripts::CLOSE, args);
         let verdict = |answers: &Answers<Answer>| answers.verdict(|answer| answer.outcome == Outcome::Done);
         let answers = self.locks.ask_each(&call, |answers| verdict(answers) != Verdict::Open).await;
         match verdict(&answers) {
-            Verdict::Yes => Ok(answers.replies().any(|answer| answer.fields.has("held"))),
+            Verdict::Yes => {
+                let any = |field| answers.replies().any(|answer| answer.fields.has(field));
+                let away = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
+                Ok(Closing { takes: any("held"), was_closed: any("opened"), away: away.collect() })
+            }
             _ => Err(self.no_quorum(&answers)),
         }
     }
@@ -159,14 +193,24 @@ impl Lock {
         // Of very many holders only the first are known: all are asked.
         let is_known = one.is_some() || !status.is_cut();
         if is_known && holders.iter().all(Holder::cannot_be_stopped) {
-            let (count, next) = (holders.len() as u64, None);
-            let by = match holders.is_empty() {
-                true => status.held().by,
-                false => Obstacle::Leases(Leases { holders, count, next }),
-            };
-            return Err(Error::CannotEnd(Box::new(NamedObstacle::of(&self.name, by))));
+            return Err(match holders.is_empty() {
+                true => Error::CannotEnd(Box::new(status.held())),
+                false => self.nobody_stops(holders, status.holder_count),
+            });
         }
         Ok(Plan { status, holders, token: one })
+    }
+
+    /// Why not all holders were asked; None if all were.
+    pub(crate) fn cannot_stop(&self, stopped: &Stopped) -> Option<Error> {
+        let holders = stopped.unasked.clone();
+        (!holders.is_empty()).then(|| self.nobody_stops(holders, stopped.now.holder_count.max(2)))
+    }
+
+    /// `count`: how many hold the lock, with others.
+    fn nobody_stops(&self, holders: Vec<Holder>, count: u64) -> Error {
+        let by = Obstacle::Leases(Leases { holders, count, next: None });
+        Error::CannotEnd(Box::new(NamedObstacle::of(&self.name, by)))
     }
 
     /// Waits until all revoked leases have ended. A lease that ends before its time was released, so its job is over.
@@ -206,7 +250,7 @@ impl Lock {
             pending = left;
             if !status.holders().iter().any(|holder| is_asked(&holder)) {
                 let took = start.elapsed();
-                return Ok(Stopped { over, ran_out, took, now: self.settled(false).await? });
+                return Ok(Stopped { over, ran_out, took, ..Stopped::nobody(self.settled(false).await?) });
             }
             sleep_until(Boot::now() + LOOKS).await;
         }
