@@ -39,8 +39,7 @@ fn force(mut lock: Lock, token_prefix: &str, common: &Common) -> anyhow::Result<
     let name = &lock.name;
     if !revocation.missed.is_empty() {
         let missed = revocation.missed.join(", ");
-        let what = if revocation.forgot.is_some() { "the number of --newest" } else { "a lease" };
-        say(&format!("{name:?}: some nodes may still have {what} ({missed}); run the command again"));
+        say(&format!("{name:?}: some nodes may still have a lease ({missed}); run the command again"));
     }
     let is_json = common.format == Format::Json;
     if is_json || !common.quiet {

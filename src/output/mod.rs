@@ -151,16 +151,11 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the result of `--force`. The text has a line for each holder that the nodes name. If a free lock has forgotten
-/// a number of `--newest`, the text has that number instead. The JSON object has the outcome, and the longest time that
-/// a lease still had.
+/// Prints the result of `--force`. The text has a line for each holder that the nodes name. The JSON object has the
+/// outcome, and the longest time that a lease still had.
 pub(crate) fn freed(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
-        let outcome = if revocation.forgot.is_some() { "forgot" } else { "released" };
-        return success(name, outcome, None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
-    }
-    if let Some(newest) = &revocation.forgot {
-        return show(&(line(&format!("{name:?}: forgot {newest}")) + "\n"));
+        return success(name, "released", None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
     }
     show(&revocation.holders.iter().map(|holder| line(&freed_message(name, holder)) + "\n").collect::<String>())
 }

@@ -396,7 +396,7 @@ const MEANINGS: [Meaning; 38] = {
         // The error of lease.lua and take.lua; its text begins with the key.
         (NO_COUNTER, Refused, "", ""),
         // The error of newest.lua; its text names the key.
-        ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),
+        ("NONUMBER", Refused, "", "let the lock forget it: redlock forget NAME"),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
         (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),
         ("DB index", Misconfigured, "has no database with that number", "check --redis"),

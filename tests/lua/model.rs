@@ -862,14 +862,10 @@ impl Model {
 
     fn revoke(&mut self) -> Json {
         let named = self.arg("token");
-        let [by_force, forgets] = ["force", "free"].map(|word| self.args.contains_key(word));
-        if let Some(newest) = self.newest.take_if(|_| forgets && self.lock.is_none()) {
-            return json!({"outcome": "forgot", "newest": newest, "clock": self.ms().to_string()});
-        }
+        let by_force = self.args.contains_key("force");
         match (self.value().map(str::to_owned), &named) {
             _ if self.lock.is_none() => return self.without_lease(),
             (None, _) => return self.with_holders("foreign"),
-            _ if forgets => return self.with_holders("other"),
             (Some(_), Some(token)) if !self.has(token) => return self.with_holders("other"),
             _ => {}
         }

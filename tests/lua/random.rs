@@ -46,7 +46,7 @@ const ALL: &[Described] = &[
         "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id:95=this|this|this|another alone:50=1 hold:60=base|h1|h2 held:50=1 \
          began=BEGAN tries:30=1 once:30=1 newest:30=1|2|3",
     ),
-    (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
+    (6, "revoke", "token:60=TOKEN by=me|you force:50=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
     (4, "close", "ttl:35=TTL by=me|you"),

@@ -8,15 +8,13 @@ use crate::lock::view::status::{State, Status, View};
 use crate::lock::votes::quorum::Verdict;
 use crate::lock::wire::answer::{Answer, Outcome};
 use crate::lock::wire::fields::Args;
-use crate::lock::{Lock, Newest, scripts};
+use crate::lock::{Lock, scripts};
 use crate::redis::{Answers, Reply};
 use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// The number of `--newest` that a free lock has forgotten; none if the lock was not free.
-    pub(crate) forgot: Option<Newest>,
     /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
     pub(crate) missed: Vec<String>,
 }
@@ -24,25 +22,20 @@ pub(crate) struct Revocation {
 impl Lock {
     /// Ends the leases of others, though their jobs may still run. With an empty `token_prefix`, ends all leases; else
     /// the only lease whose token begins with the prefix. A lease does not count if only a minority of nodes has it.
-    /// With an empty prefix, a free lock forgets its number of `--newest`.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] if there is no such lease, and no number to forget; [`Error::Usage`] if several tokens begin
+    /// [`Error::NotOurs`] if there is no such lease; [`Error::Usage`] if several tokens begin
     /// with `token_prefix`; [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn force(&mut self, token_prefix: &str) -> Result<Revocation, Error> {
         let status = self.look_at_holders(None).await?;
-        let forgets = matches!(status.state, State::Free | State::Closed) && token_prefix.is_empty();
-        if matches!(status.state, State::Free | State::Reserved | State::Closed) && !forgets {
+        if matches!(status.state, State::Free | State::Reserved | State::Closed) {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let token = self.token_to_revoke(token_prefix, &status).await?;
-        let args = Args::default().flag("force", true).flag("free", forgets);
+        let args = Args::default().flag("force", true);
         let answers = self.revoke(args, token.as_deref(), Outcome::Released).await?;
         let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
         let missed: Vec<String> = missed.collect();
-        if forgets && answers.verdict(|answer| answer.outcome == Outcome::Other) != Verdict::Yes {
-            return self.forgotten(&answers, missed);
-        }
         // In order of importance: the result is the first of these outcomes that any node has answered.
         let telling = [Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
@@ -50,7 +43,7 @@ impl Lock {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         };
         match word {
-            Outcome::Released => Ok(Revocation { holders: by.holders().to_vec(), forgot: None, missed }),
+            Outcome::Released => Ok(Revocation { holders: by.holders().to_vec(), missed }),
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
@@ -108,17 +101,6 @@ impl Lock {
                 self.name
             ))),
         }
-    }
-
-    /// The result when a free lock has forgotten its number of `--newest`.
-    ///
-    /// # Errors
-    /// [`Error::NotOurs`] if no node had a number.
-    fn forgotten(&self, answers: &Answers<Answer>, mut missed: Vec<String>) -> Result<Revocation, Error> {
-        let forgot = Newest::largest(answers).ok_or_else(|| self.not_ours("", NotOurs::NoneToRevoke))?;
-        let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
-        missed.extend(held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node))));
-        Ok(Revocation { holders: Vec::new(), forgot: Some(forgot), missed })
     }
 
     /// The tokens that begin with `prefix`, for a lock that has too many holders to list.

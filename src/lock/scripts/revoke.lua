@@ -1,10 +1,8 @@
 -- Ends the leases of others: safely (the leases can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all leases), by (user@host of the caller), force (given: end the leases at once),
---      free (given if the caller saw the lock free: no lease ends, and the number of --newest is forgotten)
+-- ARG: token (nil: all leases), by (user@host of the caller), force (given: end the leases at once)
 -- Answers: revoked (holders: their leases can no longer be extended), released (holders: their leases have ended),
 --      foreign (holders: a key of another type, or a lease whose holder cannot be told to stop),
---      gone (the lock is free; node: uptime and run_id, see keys.lua), other (holders: others have the lock),
---      forgot (newest: the value of NEWEST, clock in ms)
+--      gone (the lock is free; node: uptime and run_id, see keys.lua), other (holders: others have the lock)
 -- Cost: 6 calls; with `force` 15.
 -- include line, lease, end
 
@@ -45,15 +43,10 @@ local function revoke_all()
   return 'revoked'
 end
 
-if value == false then
-  local newest = ARG.free and redis.call('GET', BASE .. 'newest')
-  if not newest then return answer_without_lease() end
-  redis.call('DEL', BASE .. 'newest')
-  return answer('forgot', {newest = newest, clock = ms})
-end
+if value == false then return answer_without_lease() end
 if value == nil then return answer_from_reads('foreign', holders(10)) end
 local is_other = ARG.token and ARG.token ~= value and not is_held_by(ARG.token)
-if ARG.free or is_other then return answer_from_reads('other', holders(10)) end
+if is_other then return answer_from_reads('other', holders(10)) end
 local token, ended = ARG.token or not claim and value, nil
 if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)

@@ -362,15 +362,10 @@ local function revoke_all()
 redis.call('HSET', L, 'revoked', us .. ' ' .. ARG.by)
 return 'revoked'
 end
-if value == false then
-local newest = ARG.free and redis.call('GET', BASE .. 'newest')
-if not newest then return answer_without_lease() end
-redis.call('DEL', BASE .. 'newest')
-return answer('forgot', {newest = newest, clock = ms})
-end
+if value == false then return answer_without_lease() end
 if value == nil then return answer_from_reads('foreign', holders(10)) end
 local is_other = ARG.token and ARG.token ~= value and not is_held_by(ARG.token)
-if ARG.free or is_other then return answer_from_reads('other', holders(10)) end
+if is_other then return answer_from_reads('other', holders(10)) end
 local token, ended = ARG.token or not claim and value, nil
 if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)
